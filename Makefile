@@ -1,0 +1,43 @@
+# make train             set up .venv and train on the embedded data
+# make test              set up .venv and run every check and test
+# make train TORCH=...   the same with another torch, e.g. TORCH=torch==2.15.0
+# make train ARGS=...    the same with arguments, e.g. ARGS="--sparsity 0.95"
+
+PYTHON ?= python3
+VENV := .venv
+TORCH ?=
+ARGS ?=
+BIN := $(VENV)/bin
+
+ifeq ($(strip $(TORCH)),)
+# Both installs and the isolated environments that pip builds packages in (older pip reads the first, newer the second).
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+endif
+
+.PHONY: train test clean FORCE
+
+train: $(VENV)/installed-train
+	$(BIN)/granet train $(ARGS)
+
+test: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto $(ARGS)
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/installed-train: EXTRAS := cli,plots
+$(VENV)/installed-test: EXTRAS := dev,cli,plots,data
+
+# Installs again, into the same environment, when the project's requirements or the choice of torch changed.
+$(VENV)/installed-train $(VENV)/installed-test: pyproject.toml constraints.txt $(VENV)/torch-choice
+	$(BIN)/python -m pip install $(if $(strip $(TORCH)),'$(TORCH)') --editable '.[$(EXTRAS)]'
+	touch $@
+
+# Written only when the choice differs from the last one, so that its date is the date of the change.
+$(VENV)/torch-choice: FORCE
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test "$$(cat $@ 2>/dev/null)" = 'torch: $(TORCH)' || echo 'torch: $(TORCH)' > $@

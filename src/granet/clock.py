@@ -1,0 +1,63 @@
+"""Times as users write them, turned into optimizer steps.
+
+A time is a number of optimizer steps (``1000``), of epochs (``"30ep"``) or a share of training (``"50%"``).
+Everything below this module counts in optimizer steps; nothing else knows what an epoch is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+Time = int | str
+
+_TEXT = re.compile(r"(?P<amount>\d+(\.\d+)?)(?P<unit>ep|%)")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """One moment of a training run: how many optimizer steps are done, and of how many.
+
+    >>> clock = Clock(step=0, total_steps=56_320, steps_per_epoch=352)
+    >>> [clock.steps(time) for time in (1000, "80ep", "50%")]
+    [1000, 28160, 28160]
+    """
+
+    step: int
+    total_steps: int | None = None
+    steps_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("total_steps", "steps_per_epoch"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ValueError(f"{name}={value!r}: must be a positive whole number of optimizer steps")
+
+    def steps(self, time: Time, field: str = "time") -> int:
+        """The optimizer step that ``time`` stands for, rounded down; ``field`` names it in an error."""
+        if isinstance(time, int) and not isinstance(time, bool):
+            if time < 0:
+                raise ValueError(f"{field}={time!r}: must not be negative")
+            return time
+        match = _TEXT.fullmatch(time) if isinstance(time, str) else None
+        if match is None:
+            raise ValueError(f"{field}={time!r}: must be optimizer steps (1000), epochs ('30ep') or a share ('50%')")
+        amount = float(match["amount"])
+        if match["unit"] == "%":
+            if amount > 100:
+                raise ValueError(f"{field}={time!r}: must be at most '100%'")
+            return int(amount * self.total(field) / 100)
+        if self.steps_per_epoch is None:
+            raise ValueError(f"{field}={time!r}: a time in epochs needs steps_per_epoch")
+        return int(amount * self.steps_per_epoch)
+
+    def total(self, field: str = "schedule") -> int:
+        """The length of training, for what cannot do without it."""
+        if self.total_steps is None:
+            raise ValueError(f"total_steps=None: {field} needs the number of optimizer steps of the whole training")
+        return self.total_steps
+
+    @property
+    def progress(self) -> float:
+        """The share of training that is done, in [0, 1]."""
+        return min(1.0, self.step / self.total())

@@ -1,0 +1,54 @@
+"""Image sets by name, already split and ready to move to a device.
+
+`load` reads small sets whole into memory as bytes; `granet.data.imagefolder` streams large ones from a folder of image
+files; `granet.data.augment` crops, flips and normalises on the device; `check` verifies downloaded files.
+
+>>> list_datasets()
+('cifar10', 'cifar100', 'digits', 'fashion-mnist', 'mnist')
+>>> load("digits").classes
+10
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+
+from granet.data.checksums import CheckResult, check
+from granet.data.cifar import cifar10, cifar100
+from granet.data.dataset import ImageSet
+from granet.data.digits import digits
+from granet.data.files import MissingDataError, data_folder
+from granet.data.idx import fashion_mnist, mnist
+
+__all__ = ["CheckResult", "ImageSet", "MissingDataError", "check", "data_folder", "list_datasets", "load"]
+
+_FROM_FILES = {"cifar10": cifar10, "cifar100": cifar100, "mnist": mnist, "fashion-mnist": fashion_mnist}
+
+
+def list_datasets() -> tuple[str, ...]:
+    """The names `load` knows."""
+    return tuple(sorted((*_FROM_FILES, "digits")))
+
+
+def load(name: str, *, data_dir: str | os.PathLike[str] | None = None, val: int | None = None) -> ImageSet:
+    """The image set called `name`, split into training, validation and test parts.
+
+    Files are looked for in `data_dir`, else in the folder that the environment variable GRANET_DATA names, else in
+    `~/.cache/granet`; `digits` comes with the package. Nothing is downloaded: when files are missing, the error says
+    where to get them and where to put them.
+
+    The validation part is the last `val` training images in file order. By default: CIFAR-10 5,000 (45,000 are trained
+    on) and CIFAR-100 none, both as in the paper's experiments; MNIST and Fashion-MNIST 5,000. The split of `digits` is
+    fixed. Nothing is ever taken from the test part.
+    """
+    if name == "digits":
+        data = digits()
+        if val not in (None, len(data.val_labels)):
+            raise ValueError(f"val = {val}: the split of digits is fixed, {len(data.val_labels)} images for validation")
+        return data
+    if name not in _FROM_FILES:
+        near = difflib.get_close_matches(name, list_datasets(), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"data = {name!r} is unknown; {hint}known: {', '.join(list_datasets())}")
+    return _FROM_FILES[name](data_dir, val)

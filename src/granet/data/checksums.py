@@ -1,0 +1,128 @@
+"""Are the files in a folder the published ones? The work behind `granet data check DIR`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from granet.data.cifar import CIFAR10, CIFAR100, parse_batch
+from granet.data.files import Layout, read_file
+from granet.data.idx import LAYOUTS as IDX_LAYOUTS
+from granet.data.idx import parse_idx
+
+ARCHIVES = {
+    "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+    "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+    "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+    "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+}
+FILES = {
+    "cifar10": {
+        "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "40351d587109b95175f43aff81a1287e",
+    },
+    "cifar100": {
+        "train": "16019d7e3df5f24257cddd939b257f8d",
+        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    },
+    "mnist": {
+        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+    },
+    "fashion-mnist": {
+        "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+        "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    },
+}
+# Items by how a file name begins; the longest beginning decides.
+SIZES = {"data_batch": 10_000, "test": 10_000, "train": 50_000, "train-": 60_000, "t10k-": 10_000}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What `check` found out about one file.
+
+    - `ok`: its MD5 is the published one;
+    - `well-formed`: no checksum is published for this form of the file, but it reads and has the right number of items;
+    - `wrong`: another MD5, unreadable, or another number of items; `detail` says which;
+    - `missing`: other files of its set are there and it is not.
+    """
+
+    path: Path
+    status: Literal["ok", "well-formed", "wrong", "missing"]
+    detail: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is known against the file."""
+        return self.status in ("ok", "well-formed")
+
+
+def check(directory: str | os.PathLike[str]) -> list[CheckResult]:
+    """One result for each file of each known data set that is present, wholly or in part, in `directory`.
+
+    Empty when there is nothing known in it. Only reads; archives are checked as they are, not unpacked.
+    """
+    root = Path(directory).expanduser()
+    if not root.is_dir():
+        raise ValueError(f"{root}: no such folder")
+    layouts = [(spec.name, layout) for spec in (CIFAR10, CIFAR100) for layout in (spec.python, spec.binary)]
+    results: dict[Path, CheckResult] = {}
+    for name, layout in (*layouts, *IDX_LAYOUTS.items()):
+        results |= {result.path: result for result in _check_layout(root, name, layout)}
+    return list(results.values())
+
+
+def _check_layout(root: Path, name: str, layout: Layout) -> Iterator[CheckResult]:
+    if layout.archive and (root / layout.archive).is_file():
+        yield _compare(root / layout.archive, ARCHIVES[layout.archive])
+    place = layout.find(root)
+    if place is None or not place.is_dir():
+        return
+    for file in layout.files:
+        path, packed = place / file, place / f"{file}.gz"
+        found = path if path.is_file() else packed
+        if not found.is_file():
+            yield CheckResult(path, "missing", f"other files of {name} are in this folder")
+        elif found.name in FILES[name]:
+            yield _compare(found, FILES[name][found.name])
+        else:
+            yield _parse(name, path)
+
+
+def _compare(path: Path, published: str) -> CheckResult:
+    """MD5 is what the data sets publish: it shows damage, it is no defence against forgery."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            md5.update(block)
+    digest = md5.hexdigest()
+    if digest == published:
+        return CheckResult(path, "ok", f"MD5 {digest}")
+    return CheckResult(path, "wrong", f"MD5 {digest}, published {published}: damaged, incomplete or another version")
+
+
+def _parse(name: str, path: Path) -> CheckResult:
+    try:
+        if name in IDX_LAYOUTS:
+            count = len(parse_idx(str(path), read_file(path), 3 if "images" in path.name else 1))
+        else:
+            count = len(parse_batch(str(path), read_file(path), CIFAR10 if name == "cifar10" else CIFAR100)[1])
+    except ValueError as error:
+        return CheckResult(path, "wrong", str(error).removeprefix(f"{path}: "))
+    expected = SIZES[max((prefix for prefix in SIZES if path.name.startswith(prefix)), key=len)]
+    if count != expected:
+        return CheckResult(path, "wrong", f"{count:,} items, published {expected:,}")
+    return CheckResult(path, "well-formed", f"{count:,} items; no checksum is published for this file")

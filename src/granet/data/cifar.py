@@ -1,0 +1,148 @@
+"""CIFAR-10 and CIFAR-100 from any of their published forms: python or binary batches, unpacked or in their archive."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from granet.data.dataset import ImageSet
+from granet.data.files import Layout, data_folder, find_layout
+from granet.data.splits import join, split_off
+from granet.data.unpickle import load_batch
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+SIDE = 32
+PIXELS = 3 * SIDE * SIDE
+
+
+@dataclass(frozen=True)
+class CifarSet:
+    """What sets CIFAR-10 and CIFAR-100 apart: file names, label fields, statistics, and how the paper splits it.
+
+    `mean` and `std` are those of the code released with the paper, not recomputed; CIFAR-10's std is the widespread
+    mean of per-image deviations, about 0.8 of the deviation over all pixels. `val` is the default size of the
+    validation part.
+    """
+
+    name: str
+    classes: int
+    python: Layout
+    binary: Layout
+    label_key: str
+    label_bytes: int  # leading bytes of a binary record; the last of them is the label
+    val: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+CIFAR10 = CifarSet(
+    name="cifar10",
+    classes=10,
+    python=Layout(
+        ("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "cifar10"),
+        (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"),
+        "cifar-10-python.tar.gz",
+    ),
+    binary=Layout(
+        ("cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar10"),
+        (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
+        "cifar-10-binary.tar.gz",
+    ),
+    label_key="labels",
+    label_bytes=1,
+    val=5_000,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2023, 0.1994, 0.2010),
+)
+CIFAR100 = CifarSet(
+    name="cifar100",
+    classes=100,
+    python=Layout(
+        ("cifar-100-python", "cifar100/cifar-100-python", "cifar100"), ("train", "test"), "cifar-100-python.tar.gz"
+    ),
+    binary=Layout(
+        ("cifar-100-binary", "cifar100/cifar-100-binary", "cifar100"),
+        ("train.bin", "test.bin"),
+        "cifar-100-binary.tar.gz",
+    ),
+    label_key="fine_labels",
+    label_bytes=2,
+    val=0,
+    mean=(0.5071, 0.4865, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+)
+
+
+def cifar10(data_dir: str | os.PathLike[str] | None = None, val: int | None = None) -> ImageSet:
+    """CIFAR-10. By default the last 5,000 training images are for validation and the first 45,000 are trained on.
+
+    That is what the paper's CIFAR-10 figures were trained on. `val=0` trains on all 50,000.
+    """
+    return _load(CIFAR10, data_dir, val)
+
+
+def cifar100(data_dir: str | os.PathLike[str] | None = None, val: int | None = None) -> ImageSet:
+    """CIFAR-100, the 100 fine labels. By default all 50,000 training images are trained on, as in the paper.
+
+    There is then no validation part to choose anything on; `val=5000` holds the last 5,000 images out.
+    """
+    return _load(CIFAR100, data_dir, val)
+
+
+def parse_batch(path: str, data: bytes, spec: CifarSet) -> tuple[Bytes, Bytes]:
+    """Images (N, 3, 32, 32) and labels (N,) of one python or binary batch; `path` is for messages."""
+    parse = _parse_binary if path.endswith(".bin") else _parse_pickle
+    try:
+        images, labels = parse(data, spec)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    wrong = labels[(labels < 0) | (labels >= spec.classes)]
+    if len(wrong):
+        raise ValueError(f"{path}: label {wrong[0]}, {spec.name} has labels 0 to {spec.classes - 1}")
+    return images.reshape(-1, 3, SIDE, SIDE), labels
+
+
+def _load(spec: CifarSet, data_dir: str | os.PathLike[str] | None, val: int | None) -> ImageSet:
+    advice = (
+        f"Get {spec.python.archive} (or {spec.binary.archive}) from Alex Krizhevsky's CIFAR page, "
+        "https://www.cs.toronto.edu/~kriz/cifar.html, and put it, packed or unpacked,"
+    )
+    layout, place = find_layout(spec.name, data_folder(data_dir), (spec.python, spec.binary), advice)
+    batches = [parse_batch(f"{place}/{file}", data, spec) for file, data in layout.read(place).items()]
+    return split_off(
+        spec.name,
+        join(batches[:-1]),
+        join(batches[-1:]),
+        spec.val if val is None else val,
+        classes=spec.classes,
+        mean=spec.mean,
+        std=spec.std,
+    )
+
+
+def _parse_pickle(data: bytes, spec: CifarSet) -> tuple[Bytes, Bytes]:
+    batch = load_batch(data)
+    for key in ("data", spec.label_key):
+        if key not in batch:
+            raise ValueError(f"has no {key!r}; this is not a batch of {spec.name}")
+    images, labels = batch["data"], batch[spec.label_key]
+    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (PIXELS,):
+        found = f"{images.dtype} {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
+        raise ValueError(f"'data' is {found}, expected uint8 (N, {PIXELS})")
+    if isinstance(labels, list) and not all(type(label) is int and 0 <= label < 256 for label in labels):
+        raise ValueError(f"{spec.label_key!r} holds other things than labels 0 to {spec.classes - 1}")
+    if not isinstance(labels, list | np.ndarray) or np.shape(labels) != (len(images),) or not len(images):
+        raise ValueError(f"{spec.label_key!r} does not hold one label for each of {len(images)} images")
+    return images, np.asarray(labels, dtype=np.int64)
+
+
+def _parse_binary(data: bytes, spec: CifarSet) -> tuple[Bytes, Bytes]:
+    record = spec.label_bytes + PIXELS
+    if not data or len(data) % record:
+        raise ValueError(f"{len(data):,} bytes, which is not a whole number of records of {record} bytes: truncated?")
+    rows = np.frombuffer(data, np.uint8).reshape(-1, record)
+    return rows[:, spec.label_bytes :], rows[:, spec.label_bytes - 1].astype(np.int64)

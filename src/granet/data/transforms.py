@@ -1,0 +1,67 @@
+"""The two transforms of the ImageNet recipe, on Pillow images, with their random choices handed in."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+BILINEAR = 2  # PIL.Image.Resampling.BILINEAR, Pillow being optional; it averages when it shrinks
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """A random part of the image, resized to a square, mirrored half the time (Szegedy et al., 2015).
+
+    Area: uniform in `area` times the image's. Aspect ratio: log-uniform in `aspect`. After ten draws that do not fit,
+    the largest central part with an allowed aspect ratio is taken.
+    """
+
+    size: int = 224
+    area: tuple[float, float] = (0.08, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def __call__(self, image: Image.Image, choices: random.Random) -> Image.Image:
+        """The transformed copy of `image`."""
+        from PIL import ImageOps
+
+        left, top, width, height = self.box(image.width, image.height, choices)
+        part = image.crop((left, top, left + width, top + height)).resize((self.size, self.size), BILINEAR)
+        return ImageOps.mirror(part) if choices.random() < self.flip else part
+
+    def box(self, width: int, height: int, choices: random.Random) -> tuple[int, int, int, int]:
+        """Left, top, width and height of the part to take; it always lies inside the image."""
+        for _ in range(10):
+            target = width * height * choices.uniform(*self.area)
+            aspect = math.exp(choices.uniform(math.log(self.aspect[0]), math.log(self.aspect[1])))
+            w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+            if 0 < w <= width and 0 < h <= height:
+                return choices.randint(0, width - w), choices.randint(0, height - h), w, h
+        w = min(width, max(1, round(height * self.aspect[1])))
+        h = min(height, max(1, round(width / self.aspect[0])))
+        return (width - w) // 2, (height - h) // 2, w, h
+
+
+@dataclass(frozen=True)
+class ResizeCentreCrop:
+    """Shorter side to `resize`, then the central square of `size`. Takes no random choice."""
+
+    resize: int = 256
+    size: int = 224
+
+    def __post_init__(self) -> None:
+        if not 0 < self.size <= self.resize:
+            raise ValueError(f"size = {self.size}: must be from 1 to resize, {self.resize}")
+
+    def __call__(self, image: Image.Image, choices: random.Random) -> Image.Image:
+        """The transformed copy of `image`."""
+        shorter = min(image.size)
+        width, height = (max(self.resize, int(self.resize * side / shorter)) for side in image.size)
+        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
+        resized = image.resize((width, height), BILINEAR)
+        return resized.crop((left, top, left + self.size, top + self.size))

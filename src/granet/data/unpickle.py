@@ -1,0 +1,137 @@
+"""Reads the CIFAR python batches, which are pickles, without letting a pickle run anything.
+
+An ordinary unpickler imports and calls whatever a file names. This one resolves only the names that the published files
+(and re-saved copies of them) contain, and resolves even these to inert stand-ins: no numpy object is ever built from a
+pickle's own state, so a forged dtype or shape reaches nothing but the checks below.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import pickletools
+from typing import Any
+
+import numpy as np
+
+_MEMO_OPCODES = ("PUT", "BINPUT", "LONG_BINPUT")
+
+
+class HostilePickleError(ValueError):
+    """The file asks for something that a batch of images has no use for."""
+
+
+class _Dtype:
+    """Stands for `numpy.dtype`: remembers its arguments, knows only bytes and integers."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: object) -> None:
+        self.code = code.decode("latin1") if isinstance(code, bytes) else code
+        self.order = "|"
+
+    def __setstate__(self, state: Any) -> None:
+        order = state[1]
+        self.order = order.decode("latin1") if isinstance(order, bytes) else order
+
+
+class _Array:
+    """Stands for `numpy.ndarray`: remembers shape, type and bytes until `value` has checked that they agree."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def value(self) -> np.ndarray[Any, Any]:
+        """The array, over the pickle's own bytes (read-only)."""
+        try:
+            _version, shape, dtype, fortran, raw = self.state
+        except (TypeError, ValueError):
+            raise HostilePickleError("array without a shape, a type and bytes") from None
+        if not isinstance(dtype, _Dtype) or dtype.code not in ("u1", "i1", "i4", "i8") or dtype.order not in ("|", "<"):
+            raise HostilePickleError("array of another type than bytes and integers")
+        if isinstance(raw, str):
+            raw = raw.encode("latin1")
+        if not isinstance(raw, bytes | bytearray) or fortran not in (False, 0):
+            raise HostilePickleError("array whose contents are not plain row-major bytes")
+        if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
+            raise HostilePickleError("array without a proper shape")
+        kind = np.dtype(f"<{dtype.code}")
+        if math.prod(shape) * kind.itemsize != len(raw):
+            raise HostilePickleError(f"array of shape {shape} and type {dtype.code} holds {len(raw)} bytes")
+        return np.frombuffer(raw, kind).reshape(shape)
+
+
+class _Callable:
+    """A name that a pickle may call. Not a function or a class, so that a pickle can neither edit nor subclass it."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *arguments: Any) -> object:
+        if self.name == "dtype":
+            return _Dtype(arguments[0])
+        if self.name == "_reconstruct":
+            return _Array()
+        if self.name == "encode" and isinstance(arguments[0], str):
+            return arguments[0].encode("latin1")
+        raise HostilePickleError(f"call of {self.name}")
+
+
+_ALLOWED = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("_codecs", "encode"),  # how Python 3 writes bytes in protocol 2
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) not in _ALLOWED:
+            wanted = f"{module}.{name}"[:80]
+            raise HostilePickleError(f"it asks for {wanted!r}, which a batch of images does not need")
+        return _Callable(name)
+
+
+def load_batch(data: bytes) -> dict[str, Any]:
+    """The dictionary in a pickled batch: text keys, values of numbers, text, lists, and integer numpy arrays.
+
+    Raises `ValueError` saying what is wrong, for hostile files as for damaged ones.
+    """
+    _refuse_memo_bomb(data)
+    try:
+        content = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+    except HostilePickleError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise ValueError(f"not a readable pickle ({type(error).__name__}: {error})") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"holds a {type(content).__name__}, expected a dictionary")
+    batch: dict[str, Any] = {}
+    for key, value in content.items():
+        name = key.decode("latin1") if isinstance(key, bytes) else key
+        if not isinstance(name, str):
+            raise ValueError(f"has a key of type {type(name).__name__}, expected text")
+        batch[name] = value.value() if isinstance(value, _Array) else value
+    return batch
+
+
+def _refuse_memo_bomb(data: bytes) -> None:
+    """The unpickler's memo is a table as long as the largest index in the file: ten bytes could ask for 30 GB of it."""
+    try:
+        for position, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+            if opcode.name in _MEMO_OPCODES and isinstance(argument, int) and argument > position + 1:
+                raise HostilePickleError(f"memo index {argument} after {position} operations")
+    except HostilePickleError:
+        raise
+    except Exception as error:  # see load_batch
+        raise ValueError(f"not a readable pickle ({type(error).__name__}: {error})") from error

@@ -1,0 +1,131 @@
+"""How a budget of weights is shared among layers.
+
+A distribution maps the layers' shapes and the overall density to one density per layer;
+:func:`counts` turns those into whole numbers of weights whose sum is exactly the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Shape = Sequence[int]
+
+
+class Distribution(Protocol):
+    """Layer densities for an overall density; the weighted mean of the result is that density."""
+
+    def __call__(self, shapes: Sequence[Shape], density: float) -> list[float]: ...
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """The same density in every layer, with two exemptions that the other layers make up for.
+
+    Args:
+        last_density: the last layer is never thinner than this (0.2 in Gale et al. and in GraNet's uniform variant).
+        dense_first: the first layer stays dense.
+
+    >>> Uniform(last_density=0.2)([(100,), (100,)], density=0.15)
+    [0.1, 0.2]
+    """
+
+    last_density: float = 0.0
+    dense_first: bool = False
+
+    def __call__(self, shapes: Sequence[Shape], density: float) -> list[float]:
+        sizes = [math.prod(shape) for shape in shapes]
+        fixed: dict[int, float] = {}
+        if len(shapes) > 1:
+            if density < self.last_density:
+                fixed[len(shapes) - 1] = self.last_density
+            if self.dense_first:
+                fixed[0] = 1.0
+        spent = sum(sizes[i] * d for i, d in fixed.items())
+        rest = sum(size for i, size in enumerate(sizes) if i not in fixed)
+        left = sum(sizes) * density - spent
+        if rest == 0 or left <= 0:
+            raise ValueError(
+                f"density={density:.4g}: the layers held denser (last_density={self.last_density}, "
+                f"dense_first={self.dense_first}) alone exceed it; allow a lower sparsity or exempt fewer layers"
+            )
+        return [fixed.get(i, left / rest) for i in range(len(shapes))]
+
+
+def _proportional(shapes: Sequence[Shape], raw: Sequence[float], density: float) -> list[float]:
+    """Densities in proportion to ``raw``, capped at 1: the epsilon solve of RigL (Evci et al., 2020, sec. 3).
+
+    Layers that would exceed density 1 become dense and the rest is solved again. The cap is decided by comparing
+    budgets, and the loop ends when nothing is left to share, so density 1 needs no lucky rounding.
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    budget = density * sum(sizes)
+    densities = [1.0] * len(shapes)
+    open_layers = set(range(len(shapes)))
+    while open_layers:
+        left = budget - sum(size for i, size in enumerate(sizes) if i not in open_layers)
+        epsilon = left / sum(raw[i] * sizes[i] for i in open_layers)
+        full = {i for i in open_layers if epsilon * raw[i] >= 1}
+        if not full:
+            for i in open_layers:
+                densities[i] = epsilon * raw[i]
+            break
+        largest = max(raw[i] for i in full)
+        open_layers -= {i for i in full if raw[i] == largest}
+    return densities
+
+
+@dataclass(frozen=True)
+class ErdosRenyi:
+    """Erdős-Rényi (Mocanu et al., 2018): density in proportion to (out + in) / (out * in).
+
+    ``kernel`` adds the kernel's sides to both sums: ERK (Evci et al., 2020), the sum of all dimensions of the weight
+    over their product.
+    """
+
+    kernel: bool = False
+
+    def __call__(self, shapes: Sequence[Shape], density: float) -> list[float]:
+        used = [shape if self.kernel else shape[:2] for shape in shapes]
+        return _proportional(shapes, [sum(shape) / math.prod(shape) for shape in used], density)
+
+
+DISTRIBUTIONS: dict[str, Callable[..., Distribution]] = {
+    "uniform": Uniform,
+    "er": ErdosRenyi,
+    "erk": lambda: ErdosRenyi(kernel=True),
+}
+
+
+def distribution(name: str) -> Distribution:
+    """The distribution of that name."""
+    if name not in DISTRIBUTIONS:
+        raise ValueError(f"distribution={name!r}: must be one of {', '.join(DISTRIBUTIONS)}")
+    return DISTRIBUTIONS[name]()
+
+
+def kept(size: int, sparsity: float) -> int:
+    """How many of ``size`` weights remain at that sparsity; the zeros are rounded to the nearest whole number."""
+    return size - round(size * sparsity)
+
+
+def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floor: int = 0) -> list[int]:
+    """Whole numbers nearest to ``densities`` whose sum is exactly ``total``, each at least ``floor``.
+
+    Rounded by largest remainder; a layer smaller than ``floor`` is kept whole.
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    low = [min(floor, size) for size in sizes]
+    if not sum(low) <= total <= sum(sizes):
+        raise ValueError(f"total={total}: must lie between {sum(low)} (floor={floor} per layer) and {sum(sizes)}")
+    exact = [density * size for density, size in zip(densities, sizes, strict=True)]
+    result = [min(max(int(value), lo), size) for value, lo, size in zip(exact, low, sizes, strict=True)]
+    while difference := total - sum(result):
+        step = 1 if difference > 0 else -1
+        movable = [i for i in range(len(sizes)) if low[i] <= result[i] + step <= sizes[i]]
+        movable.sort(key=lambda i: step * (result[i] - exact[i]))
+        for i in movable[: abs(difference)]:
+            result[i] += step
+    return result

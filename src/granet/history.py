@@ -1,0 +1,79 @@
+"""What happened at each mask update, recorded without making the host wait for the device."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class UpdateRecord:
+    """One mask update: numbers of weights are exact."""
+
+    step: int
+    target: float
+    """The sparsity the method asked for."""
+    achieved: float
+    """The sparsity there is."""
+    pruned: int
+    """Weights taken away by pruning."""
+    regrown: int
+    """Weights dropped and grown again, in the same or another place."""
+    skipped: bool
+    """A gradient was not finite, so nothing was changed."""
+    active: tuple[int, ...]
+    """Active weights of each layer, in the order of ``sparsifier.layers``."""
+
+
+class History:
+    """A list of records whose newest entries may still be on their way from the device."""
+
+    def __init__(self, numel: int) -> None:
+        self._numel = numel
+        self._done: list[UpdateRecord] = []
+        self._coming: list[tuple[int, float, Tensor, torch.cuda.Event | None]] = []
+
+    def add(self, step: int, target: float, pruned: Tensor, regrown: Tensor, accepted: Tensor, active: Tensor) -> None:
+        numbers = torch.cat([torch.stack([pruned, regrown, accepted.long()]), active])
+        event = None
+        if numbers.device.type == "cuda":
+            host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            numbers = host.copy_(numbers, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        self._coming.append((step, target, numbers, event))
+
+    def arrived(self) -> list[UpdateRecord]:
+        """Records that have come in since the last call; does not wait."""
+        new = []
+        while self._coming and (self._coming[0][3] is None or self._coming[0][3].query()):
+            new.append(self._receive())
+        return new
+
+    def records(self) -> list[UpdateRecord]:
+        """All records; waits for those still on their way."""
+        while self._coming:
+            event = self._coming[0][3]
+            if event is not None:
+                event.synchronize()
+            self._receive()
+        return list(self._done)
+
+    def _receive(self) -> UpdateRecord:
+        step, target, numbers, _ = self._coming.pop(0)
+        pruned, regrown, accepted, *active = numbers.tolist()
+        achieved = 1 - sum(active) / self._numel
+        record = UpdateRecord(step, target, achieved, pruned, regrown, not accepted, tuple(active))
+        self._done.append(record)
+        return record
+
+    def state(self) -> list[dict[str, Any]]:
+        return [dataclasses.asdict(record) | {"active": list(record.active)} for record in self.records()]
+
+    def load(self, state: list[dict[str, Any]]) -> None:
+        self._coming.clear()
+        self._done = [UpdateRecord(**(record | {"active": tuple(record["active"])})) for record in state]

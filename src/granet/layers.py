@@ -1,0 +1,119 @@
+"""Which weights are sparse, and one small view object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import UninitializedParameter, is_lazy
+
+SPARSIFIABLE = (_ConvNd, nn.Linear)
+
+
+@dataclass(eq=False)
+class SparseLayer:
+    """One sparse weight: its parameter, its mask, and what is counted about it."""
+
+    name: str
+    weight: nn.Parameter
+    index: int
+    seed: int
+    mask: Tensor = field(init=False, repr=False)
+    """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
+    dense_gradient: Tensor | None = field(default=None, init=False, repr=False)
+    """The gradient before masking, kept from the backward pass to the mask update."""
+
+    def __post_init__(self) -> None:
+        self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
+
+    @property
+    def numel(self) -> int:
+        return self.weight.numel()
+
+    @property
+    def active(self) -> int:
+        return int(self.mask.count_nonzero())
+
+    @property
+    def density(self) -> float:
+        return self.active / self.numel
+
+    @property
+    def sparsity(self) -> float:
+        return 1 - self.density
+
+
+def find_layers(
+    model: nn.Module, include: Sequence[str] = ("*",), exclude: Sequence[str] = (), seed: int = 0
+) -> list[SparseLayer]:
+    """The weights to sparsify, in the order of ``model.named_parameters()``.
+
+    By default the weight of every convolution (transposed ones too) and every linear layer. ``include`` and
+    ``exclude`` are globs over parameter names; a name written out in full in ``include`` adds that parameter
+    whatever module it belongs to. A tied weight counts once, under its first name, and any of its names matches.
+    Frozen weights are left out.
+    """
+    include, exclude = _globs("include", include), _globs("exclude", exclude)
+    aliases: dict[int, list[str]] = {}
+    parameters: dict[int, nn.Parameter] = {}
+    default: set[int] = set()
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for short, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            name = _plain(f"{prefix}.{short}" if prefix else short)
+            aliases.setdefault(id(parameter), []).append(name)
+            parameters[id(parameter)] = parameter
+            if short == "weight" and isinstance(module, SPARSIFIABLE):
+                default.add(id(parameter))
+
+    used: set[str] = set()
+    chosen: list[tuple[str, nn.Parameter]] = []
+    for key, parameter in parameters.items():
+        names = aliases[key]
+        if key not in default and not set(names) & set(include):
+            continue
+        hits = _matching(include, names)
+        misses = _matching(exclude, names)
+        used |= hits | misses
+        if hits and not misses and parameter.requires_grad:
+            if isinstance(parameter, UninitializedParameter) or is_lazy(parameter):
+                raise ValueError(f"model: {names[0]!r} has no shape yet; run one forward pass before sparsifying")
+            if parameter.ndim < 2 or not parameter.is_floating_point():
+                raise ValueError(f"include={names[0]!r}: must be a floating-point weight of two or more dimensions")
+            chosen.append((names[0], parameter))
+
+    for option, globs in (("include", include), ("exclude", exclude)):
+        for glob in globs:
+            if glob not in used and glob != "*":
+                raise ValueError(f"{option}={glob!r}: matches no sparsifiable weight; {_known(aliases, default)}")
+    if not chosen:
+        raise ValueError(f"model: no sparsifiable weight in {type(model).__name__}; {_known(aliases, default)}")
+    return [SparseLayer(name, parameter, index, seed) for index, (name, parameter) in enumerate(chosen)]
+
+
+def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
+    globs = (value,) if isinstance(value, str) else tuple(value)
+    for glob in globs:
+        if not isinstance(glob, str):
+            raise ValueError(f"{option}={glob!r}: must be a glob over parameter names, such as 'features.*'")
+    return globs
+
+
+def _matching(globs: Sequence[str], names: Sequence[str]) -> set[str]:
+    return {glob for glob in globs if any(fnmatchcase(name, glob) for name in names)}
+
+
+def _plain(name: str) -> str:
+    """The parameter's name in the model as written, whether or not ``torch.compile`` wraps it."""
+    return name.replace("_orig_mod.", "")
+
+
+def _known(aliases: dict[int, list[str]], default: set[int]) -> str:
+    names = [aliases[key][0] for key in aliases if key in default]
+    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    return f"convolution and linear weights here: {shown or 'none'}"

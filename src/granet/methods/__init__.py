@@ -1,0 +1,22 @@
+"""The methods, one file each; importing this package registers them."""
+
+from granet.methods.base import Method, MethodInfo, create_method, list_methods, method_name
+from granet.methods.gmp import GMP
+from granet.methods.granet import GraNet
+from granet.methods.rigl import RigL, RigLITOP
+from granet.methods.set import SET
+from granet.methods.static import Static
+
+__all__ = [
+    "GMP",
+    "SET",
+    "GraNet",
+    "Method",
+    "MethodInfo",
+    "RigL",
+    "RigLITOP",
+    "Static",
+    "create_method",
+    "list_methods",
+    "method_name",
+]

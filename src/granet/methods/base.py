@@ -1,0 +1,136 @@
+"""What a method is, and the registry of all methods."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, ClassVar, TypeVar
+
+from granet.clock import Clock, Time
+from granet.net import SparseNet
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train a sparse network: which masks to begin with, when to change them, and how.
+
+    A method is a value: it prints, compares and hashes, and holds no state. Everything that changes during training
+    is in the masks and the clock.
+    """
+
+    sparsity: float
+    """Share of zeros among all sparsified weights at the end, in [0, 1)."""
+
+    needs_gradient: ClassVar[bool] = False
+    """Growth reads the dense gradient, so it is kept on update steps."""
+    step_on_update: ClassVar[bool] = True
+    """The optimizer takes its step on update steps too."""
+
+    def __post_init__(self) -> None:
+        check_share("sparsity", self.sparsity)
+
+    @abstractmethod
+    def begin(self, net: SparseNet) -> None:
+        """Propose the masks that training starts with."""
+
+    def updates(self, clock: Clock) -> range:
+        """The optimizer steps after which the masks change; raises ValueError if the times make no sense."""
+        return range(0)
+
+    def target(self, clock: Clock) -> float:
+        """The sparsity asked for at that moment."""
+        return self.sparsity
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        """Propose new masks."""
+
+
+def check_share(field: str, value: float) -> None:
+    """A share of weights that may be nothing but not everything."""
+    if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{field}={value!r}: must be in [0, 1)")
+
+
+def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")
+
+
+def periodic(clock: Clock, every: Time, start: Time, stop: int) -> range:
+    """The multiples of ``every`` from ``start`` on, below step ``stop``."""
+    period = clock.steps(every, "every")
+    if period < 1:
+        raise ValueError(f"every={every!r}: must be at least one optimizer step")
+    first = max(1, -(-clock.steps(start, "start") // period)) * period
+    if first >= stop:
+        raise ValueError(
+            f"every={every!r}: the first update would be after step {first}, but updates must come before step {stop} "
+            f"(start={start!r}, total_steps={clock.total_steps})"
+        )
+    return range(first, stop, period)
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """One row of the registry: what ``granet methods`` shows."""
+
+    name: str
+    cls: type[Method]
+    summary: str
+    paper: str
+    dense_to_sparse: bool = False
+    sparse_to_sparse: bool = False
+    regrows: bool = False
+    changes_masks: bool = True
+
+    @property
+    def needs_gradient(self) -> bool:
+        return self.cls.needs_gradient
+
+
+_METHODS: dict[str, MethodInfo] = {}
+M = TypeVar("M", bound=type[Method])
+
+
+def register(name: str, *, paper: str, **capabilities: bool) -> Callable[[M], M]:
+    """Make a method known by name; the summary is the first line of its docstring."""
+
+    def add(cls: M) -> M:
+        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        _METHODS[name] = MethodInfo(name, cls, summary, paper, **capabilities)
+        return cls
+
+    return add
+
+
+def list_methods() -> list[MethodInfo]:
+    """Every method there is, in the order of its registration."""
+    return list(_METHODS.values())
+
+
+def method_name(method: Method) -> str:
+    """The registered name of a method, or its class name if it is the user's own."""
+    return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
+
+
+def create_method(name: str, **fields: Any) -> Method:
+    """A method by name.
+
+    >>> create_method("rigl", sparsity=0.9).every
+    100
+    """
+    if name not in _METHODS:
+        near = get_close_matches(name, _METHODS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}{hint}")
+    cls = _METHODS[name].cls
+    allowed = [field.name for field in dataclasses.fields(cls)]
+    for field in fields:
+        if field not in allowed:
+            raise ValueError(f"{field}={fields[field]!r}: {name} has no such field; it has {', '.join(allowed)}")
+    if "sparsity" not in fields:
+        raise ValueError(f"sparsity: {name} needs it, a share of zeros in [0, 1)")
+    return cls(**fields)

@@ -1,0 +1,78 @@
+"""Gradual magnitude pruning, and the schedule it shares with GraNet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from granet.clock import Clock, Time
+from granet.distributions import Distribution, Uniform
+from granet.methods.base import Method, check_choice, check_share, periodic, register
+from granet.net import SparseNet
+from granet.schedules import cubic
+from granet.scores import magnitude
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradual(Method):
+    """Sparsity that rises along the cubic schedule from ``start`` to ``end``.
+
+    Updates come at multiples of ``every``, and the schedule counts them: with c the number of the update and n the
+    number of updates in the window, s_t = s_f + (s_i - s_f)(1 - (c - c_0)/n)^3. The last update of the window is part
+    of it, so the final sparsity is reached exactly. There is nothing to prune at ``start`` itself, where s_t = s_i.
+    """
+
+    start: Time = 0
+    end: Time = "50%"
+    every: Time = 1000
+    scope: str = "global"
+    """``"global"`` ranks all layers together; ``"uniform"`` gives every layer the same sparsity."""
+    last_density: float = 0.2
+    """Under the uniform scope, the last layer is never thinner than this."""
+    dense_first: bool = False
+    """Under the uniform scope, keep the first layer dense."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("scope", self.scope, ("global", "uniform"))
+        check_share("last_density", self.last_density)
+
+    @property
+    def share(self) -> Distribution | None:
+        """How layers share the budget: None when they are ranked together."""
+        return None if self.scope == "global" else Uniform(self.last_density, self.dense_first)
+
+    def begin(self, net: SparseNet) -> None:
+        """Dense. A final budget that the layers cannot share is refused now, not in the middle of training."""
+        if self.share is not None:
+            net.shares(self.sparsity, self.share)
+
+    def target(self, clock: Clock) -> float:
+        period = clock.steps(self.every)
+        first, last = clock.steps(self.start) // period, clock.steps(self.end) // period
+        return cubic(self.sparsity_at_start, self.sparsity, max(0.0, (clock.step // period - first) / (last - first)))
+
+    @property
+    def sparsity_at_start(self) -> float:
+        return 0.0
+
+    def updates(self, clock: Clock) -> range:
+        start, end = clock.steps(self.start, "start"), clock.steps(self.end, "end")
+        if end > clock.total("end"):
+            raise ValueError(f"end={self.end!r}: must not be after the last step, total_steps={clock.total_steps}")
+        if end <= start:
+            raise ValueError(f"end={self.end!r}: must be after start={self.start!r} (steps {end} and {start})")
+        window = periodic(clock, self.every, self.start, end + 1)
+        if window[-1] // window.step == start // window.step:
+            raise ValueError(f"every={self.every!r}: no update after start={self.start!r} and up to end={self.end!r}")
+        # On to the end of training: what follows the window regenerates, or makes up for an update that was skipped.
+        # Not after the very last step unless pruning must: what grows there would never be trained.
+        return range(window.start, max(clock.total(), window[-1] + 1), window.step)
+
+
+@register("gmp", paper="Zhu & Gupta 2017; Gale et al. 2019; as run in Liu et al. 2021", dense_to_sparse=True)
+@dataclass(frozen=True, kw_only=True)
+class GMP(Gradual):
+    """Gradual magnitude pruning from a dense start; pruned weights are zeroed and never return."""
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.prune_to(self.target(clock), magnitude, self.share)

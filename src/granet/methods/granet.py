@@ -1,0 +1,69 @@
+"""GraNet: gradual pruning with zero-cost neuroregeneration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from granet.clock import Clock
+from granet.distributions import distribution
+from granet.methods.base import check_choice, check_share, register
+from granet.methods.gmp import Gradual
+from granet.net import SparseNet
+from granet.schedules import cosine
+from granet.scores import gradient, magnitude
+
+
+@register(
+    "granet",
+    paper="Liu et al. 2021, arXiv 2106.10404",
+    dense_to_sparse=True,
+    sparse_to_sparse=True,
+    regrows=True,
+)
+@dataclass(frozen=True, kw_only=True)
+class GraNet(Gradual):
+    """Gradual pruning with neuroregeneration: prune to s_t, then drop r_t of each layer and regrow by gradient.
+
+    ``initial_sparsity`` 0 starts dense; above 0 it starts from a random sparse network. Regeneration goes on after the
+    pruning window, to the end of training, with r_t falling from ``regrow`` to ``regrow_end`` along a cosine.
+    """
+
+    initial_sparsity: float = 0.0
+    distribution: str | None = None
+    """How the random start shares its weights among layers; by default ERK, or uniform under the uniform scope."""
+    regrow: float = 0.5
+    regrow_end: float = 0.005
+
+    needs_gradient: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("initial_sparsity", self.initial_sparsity)
+        check_share("regrow", self.regrow)
+        check_share("regrow_end", self.regrow_end)
+        if self.initial_sparsity > self.sparsity:
+            raise ValueError(
+                f"initial_sparsity={self.initial_sparsity!r}: must not be above the final sparsity={self.sparsity!r}"
+            )
+        if self.distribution is not None:
+            distribution(self.distribution)
+            if self.scope == "uniform":
+                check_choice("distribution", self.distribution, ("uniform",))  # a layer cannot grow denser again
+
+    @property
+    def sparsity_at_start(self) -> float:
+        return self.initial_sparsity
+
+    def begin(self, net: SparseNet) -> None:
+        super().begin(net)
+        if self.initial_sparsity > 0:
+            net.sprout(self.initial_sparsity, self.share or distribution(self.distribution or "erk"))
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.prune_to(self.target(clock), magnitude, self.share)  # Eq. 1
+        net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient)  # Eq. 2 and 3
+
+    def regrow_ratio(self, clock: Clock) -> float:
+        """r_t, the share of each layer's active weights to drop and regrow."""
+        return cosine(self.regrow, self.regrow_end, clock.progress)

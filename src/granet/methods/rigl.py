@@ -1,0 +1,83 @@
+"""RigL and RigL-ITOP: sparse to sparse, growth by gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from granet.clock import Clock, Time
+from granet.distributions import distribution
+from granet.methods.base import Method, check_share, periodic, register
+from granet.net import SparseNet
+from granet.schedules import cosine
+from granet.scores import gradient, magnitude
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseToSparse(Method):
+    """A random sparse network whose layers keep their counts while the connections move."""
+
+    distribution: str = "erk"
+    every: Time = 1000
+    end: Time = "100%"
+    """No update from here on; an update after the very last step would grow what is never trained."""
+    regrow: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        distribution(self.distribution)
+        check_share("regrow", self.regrow)
+
+    def begin(self, net: SparseNet) -> None:
+        net.sprout(self.sparsity, distribution(self.distribution))
+
+    def updates(self, clock: Clock) -> range:
+        end = clock.steps(self.end, "end")
+        if end > clock.total("end"):
+            raise ValueError(f"end={self.end!r}: must not be after the last step, total_steps={clock.total_steps}")
+        return periodic(clock, self.every, start=0, stop=end)
+
+
+@register("rigl", paper="Evci et al. 2020, arXiv 1911.11134", sparse_to_sparse=True, regrows=True)
+@dataclass(frozen=True, kw_only=True)
+class RigL(SparseToSparse):
+    """RigL: drop by magnitude, grow by gradient, often and early (0.3 every 100 steps, until 75 % of training).
+
+    ``step_on_update=False`` takes no optimizer step on update steps, as the authors' code does.
+    """
+
+    every: Time = 100
+    end: Time = "75%"
+    regrow: float = 0.3
+    step_on_update: bool = True  # type: ignore[misc]
+
+    needs_gradient: ClassVar[bool] = True
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient, rounding=torch.floor)
+
+    def regrow_ratio(self, clock: Clock) -> float:
+        """alpha_t: cosine from ``regrow`` to 0 at ``end``."""
+        return cosine(self.regrow, 0.0, clock.step / clock.steps(self.end))
+
+
+@register("rigl-itop", paper="Liu et al. 2021, arXiv 2102.02887", sparse_to_sparse=True, regrows=True)
+@dataclass(frozen=True, kw_only=True)
+class RigLITOP(SparseToSparse):
+    """RigL with rare updates to the end of training, so that more weights are ever active (0.5 to 0.005, every 1000)."""
+
+    regrow_end: float = 0.005
+
+    needs_gradient: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("regrow_end", self.regrow_end)
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient)
+
+    def regrow_ratio(self, clock: Clock) -> float:
+        return cosine(self.regrow, self.regrow_end, clock.progress)

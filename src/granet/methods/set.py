@@ -1,0 +1,24 @@
+"""SET: sparse evolutionary training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from granet.clock import Clock, Time
+from granet.methods.base import register
+from granet.methods.rigl import SparseToSparse
+from granet.net import SparseNet
+from granet.scores import magnitude, random
+
+
+@register("set", paper="Mocanu et al. 2018, arXiv 1707.04780", sparse_to_sparse=True, regrows=True)
+@dataclass(frozen=True, kw_only=True)
+class SET(SparseToSparse):
+    """Sparse evolutionary training: every epoch drop the weights nearest zero and grow as many at random."""
+
+    distribution: str = "er"
+    every: Time = "1ep"
+    regrow: float = 0.3
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.regenerate(self.regrow, drop=magnitude, grow=random)

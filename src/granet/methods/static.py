@@ -1,0 +1,24 @@
+"""A random mask that never changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from granet.distributions import distribution
+from granet.methods.base import Method, register
+from granet.net import SparseNet
+
+
+@register("static", paper="Liu et al. 2022, arXiv 2202.02643", sparse_to_sparse=True, changes_masks=False)
+@dataclass(frozen=True, kw_only=True)
+class Static(Method):
+    """A random sparse network, fixed for the whole training: the baseline every dynamic method must beat."""
+
+    distribution: str = "erk"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        distribution(self.distribution)
+
+    def begin(self, net: SparseNet) -> None:
+        net.sprout(self.sparsity, distribution(self.distribution))

@@ -1,0 +1,129 @@
+"""The paper's networks by name, and anybody else's by import path.
+
+>>> list_models()
+('digits_net', 'resnet20', 'resnet32', 'resnet50', 'resnet50_cifar', 'resnet56', 'vgg19')
+>>> model = create_model("resnet20", num_classes=10)
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from granet.models.resnet import resnet50, resnet50_cifar, resnet_cifar
+from granet.models.vgg import vgg19
+
+__all__ = ["create_model", "list_models"]
+
+Factory = Callable[..., nn.Module]
+
+
+def _digits_net(*, num_classes: int = 10, in_channels: int = 1) -> nn.Module:
+    """The small network for the embedded 8x8 digits."""
+    from granet.models.digits import DigitsNet
+
+    return DigitsNet(classes=num_classes, channels=in_channels)
+
+
+_FACTORIES: dict[str, Factory] = {
+    "digits_net": _digits_net,
+    "resnet20": partial(resnet_cifar, 20),
+    "resnet32": partial(resnet_cifar, 32),
+    "resnet50": resnet50,
+    "resnet50_cifar": resnet50_cifar,
+    "resnet56": partial(resnet_cifar, 56),
+    "vgg19": vgg19,
+}
+
+
+def list_models() -> tuple[str, ...]:
+    """The names `create_model` knows by itself."""
+    return tuple(sorted(_FACTORIES))
+
+
+def create_model(
+    name: str, *, num_classes: int, width: float = 1.0, in_channels: int | None = None, **options: Any
+) -> nn.Module:
+    """Builds a network that returns logits for `num_classes` classes, freshly initialised.
+
+    `name` is one of `list_models()`; or `timm:NAME` for a model of the timm library; or `package.module:function` for
+    any importable callable that returns an `nn.Module`.
+
+    `num_classes` and `in_channels` describe the data: a factory is given them if its signature has them, and otherwise
+    is trusted to fit. `width` (all hidden widths times this, for the Small-Dense baseline) and `options` ask for
+    something: a factory that cannot do it is an error. `in_channels=None` leaves the factory's own default.
+    """
+    if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
+        raise ValueError(f"num_classes = {num_classes!r}: must be a whole number, 1 or more")
+    facts = {"num_classes": num_classes} | ({} if in_channels is None else {"in_channels": in_channels})
+    if name.startswith("timm:"):
+        return _timm_model(name.removeprefix("timm:"), facts, width, options)
+    if ":" in name:
+        return _call(name, _imported(name), facts, width, options)
+    if name not in _FACTORIES:
+        near = difflib.get_close_matches(name, _FACTORIES, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(
+            f"model = {name!r} is unknown; {hint}known: {', '.join(list_models())}, "
+            "timm:NAME, or package.module:function"
+        )
+    return _call(name, _FACTORIES[name], facts, width, options)
+
+
+def _call(name: str, factory: Factory, facts: dict[str, int], width: float, options: dict[str, Any]) -> nn.Module:
+    """Calls `factory` with the facts its signature takes and with everything that was asked for."""
+    parameters = inspect.signature(factory).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    arguments: dict[str, Any] = {key: value for key, value in facts.items() if takes_any or key in parameters}
+    for key, value in options.items():
+        if not takes_any and key not in parameters:
+            raise ValueError(f"model {name!r} has no option {key!r}; it has: {', '.join(parameters) or 'none'}")
+        arguments[key] = value
+    if "width" in parameters:
+        arguments["width"] = width
+    elif width != 1:
+        raise ValueError(f"width = {width}: model {name!r} has no width multiplier, only 1 is possible")
+    model = factory(**arguments)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model {name!r} returned {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def _imported(name: str) -> Factory:
+    """The callable that `package.module:function` names."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        target: Any = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise ValueError(f"model = {name!r}: cannot import module {module_name!r} ({error})") from error
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            raise ValueError(f"model = {name!r}: module {module_name!r} has no {attribute!r}")
+        target = getattr(target, part)
+    if not callable(target):
+        raise ValueError(f"model = {name!r}: {attribute!r} is {type(target).__name__}, not a callable")
+    factory: Factory = target
+    return factory
+
+
+def _timm_model(name: str, facts: dict[str, int], width: float, options: dict[str, Any]) -> nn.Module:
+    """A timm model; untrained, unless `pretrained=True` is among the options."""
+    try:
+        timm: Any = importlib.import_module("timm")
+    except ImportError as error:
+        raise ValueError(f"model = 'timm:{name}' needs the timm library (pip install timm): {error}") from error
+    if width != 1:
+        raise ValueError(f"width = {width}: timm models have no width multiplier here, only 1 is possible")
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=3)
+        hint = f"; near: {', '.join(near)}" if near else ""
+        raise ValueError(f"model = 'timm:{name}': timm has no model {name!r}{hint}")
+    spelling = {"num_classes": "num_classes", "in_channels": "in_chans"}
+    model: nn.Module = timm.create_model(name, **{spelling[key]: value for key, value in facts.items()}, **options)
+    return model

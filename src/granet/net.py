@@ -1,0 +1,128 @@
+"""The sparse weights of a model together, and the moves that every method is made of.
+
+A method proposes new masks here; it never touches a weight. The sparsifier then commits or discards the proposal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from granet.distributions import Distribution, counts, kept
+from granet.layers import SparseLayer
+from granet.scores import Score, random
+from granet.selection import Ranking, global_counts, rank, select
+from granet.transfer import to_device
+
+
+class SparseNet:
+    """Layers with masks, and a proposal for their next masks.
+
+    Numbers of weights are decided first, as integers; selection then fills them exactly. All counts live on the device
+    as [layers] int64 tensors, so that proposing and committing never make the host wait for it.
+    """
+
+    def __init__(self, layers: Sequence[SparseLayer], floor: int = 1) -> None:
+        self.layers = list(layers)
+        self.numel = sum(layer.numel for layer in self.layers)
+        self.floor = floor
+        self.device = self.layers[0].weight.device
+        self.active = to_device([layer.numel for layer in self.layers], self.device)
+        """Active weights of each layer, as committed."""
+
+    @property
+    def shapes(self) -> list[torch.Size]:
+        return [layer.weight.shape for layer in self.layers]
+
+    # A proposal is opened at a mask update, moved by the method, then committed.
+
+    def open(self, draw: int, movable: Sequence[SparseLayer]) -> None:
+        """Begin a proposal from the present masks; only ``movable`` layers may change in it."""
+        self._draw = draw
+        self._movable = list(movable)
+        self._index = to_device([layer.index for layer in movable], self.device)
+        self._proposed = [layer.mask.reshape(-1).clone() for layer in movable]
+        self._counts = self.active[self._index]
+        self._thinning: tuple[Score, Ranking] | None = None
+        self.pruned = to_device(0, self.device)
+        self.regrown = to_device(0, self.device)
+
+    @torch.no_grad()
+    def commit(self, accept: Tensor) -> None:
+        """Write the proposal into the masks, in place, where ``accept`` (a bool tensor without dimensions) is true."""
+        self._settle()
+        for layer, proposed in zip(self._movable, self._proposed, strict=True):
+            mask = layer.mask
+            torch.where(accept.to(mask.device), proposed.view(mask.shape), mask, out=mask)
+        changed = self.active.index_copy(0, self._index, self._counts)
+        self.active = torch.where(accept, changed, self.active)
+        self.pruned, self.regrown = self.pruned * accept, self.regrown * accept
+        del self._proposed
+
+    # The moves.
+
+    @torch.no_grad()
+    def sprout(self, sparsity: float, distribution: Distribution) -> None:
+        """Random masks with exact layer counts: where sparse-to-sparse training begins."""
+        self._rank(random)
+        self._counts = to_device(self.shares(sparsity, distribution), self.device)
+
+    @torch.no_grad()
+    def prune_to(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
+        """Keep the active weights with the largest scores, so that the net has this sparsity.
+
+        ``scope`` says how the layers share what is kept; None ranks all layers together (global pruning). What is
+        sparser already is left as it is.
+        """
+        before = self._counts
+        ranking = self._rank(score)
+        if scope is None:
+            immovable = self.active.sum() - self.active[self._index].sum()
+            floors = torch.full_like(before, self.floor)
+            self._counts = global_counts(ranking, kept(self.numel, sparsity) - immovable, floors)
+        else:
+            shares = to_device(self.shares(sparsity, scope), self.device)
+            self._counts = torch.minimum(shares[self._index], before)
+        self.pruned = self.pruned + before.sum() - self._counts.sum()
+
+    @torch.no_grad()
+    def regenerate(
+        self, ratio: float, drop: Score, grow: Score, rounding: Callable[[Tensor], Tensor] = torch.ceil
+    ) -> None:
+        """In each layer drop ``ratio`` of the active weights and grow as many.
+
+        The smallest ``drop`` scores go; the largest ``grow`` scores among all inactive weights come, the just dropped
+        included. A weight dropped and grown at once was never switched off, so it keeps its value and optimizer state.
+        """
+        moved = rounding(self._counts.double() * ratio).long()
+        self._rank(drop)
+        self._counts = self._counts - moved
+        self._settle()
+        select(rank(self._scores(grow), self._proposed, among=False), moved)
+        self._counts = self._counts + moved
+        self.regrown = self.regrown + moved.sum()
+
+    def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
+        """The whole numbers of weights that the layers keep; ValueError if there is no such division."""
+        total = kept(self.numel, sparsity)
+        return counts(self.shapes, distribution(self.shapes, total / self.numel), total, self.floor)
+
+    # Thinning by one score twice in a row (prune, then drop) is thinning once to the second number, so the selection
+    # is put off until a move needs its outcome.
+
+    def _rank(self, score: Score) -> Ranking:
+        """The proposed weights by that score, about to be thinned to ``self._counts``."""
+        if self._thinning is None or self._thinning[0] is not score:
+            self._settle()
+            self._thinning = score, rank(self._scores(score), self._proposed, among=True)
+        return self._thinning[1]
+
+    def _settle(self) -> None:
+        if self._thinning is not None:
+            select(self._thinning[1], self._counts)
+            self._thinning = None
+
+    def _scores(self, score: Score) -> list[Tensor]:
+        return [score(layer, self._draw) for layer in self._movable]

@@ -1,0 +1,32 @@
+"""How much, when: pure functions of the progress made, a number in [0, 1].
+
+``initial`` is the value at progress 0, ``final`` the value at progress 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def cubic(initial: float, final: float, progress: float) -> float:
+    r"""Eq. 1 of the GraNet paper (Zhu & Gupta, 2017): fast at first, gentle near the end.
+
+    .. math:: s_t = s_f + (s_i - s_f) (1 - p)^3
+
+    >>> [round(cubic(0.0, 0.9, p), 5) for p in (0, 1 / 38, 0.5, 1)]
+    [0.0, 0.0692, 0.7875, 0.9]
+    """
+    if progress >= 1:
+        return final
+    return final + (initial - final) * (1 - progress) ** 3
+
+
+def cosine(initial: float, final: float, progress: float) -> float:
+    r"""Cosine annealing (Dettmers & Zettlemoyer, 2019), used for the regeneration ratio r_t.
+
+    .. math:: r_t = r_f + (r_i - r_f) \frac{1 + \cos(\pi p)}{2}
+
+    >>> [round(cosine(0.5, 0.005, p), 4) for p in (0, 0.5, 1)]
+    [0.5, 0.2525, 0.005]
+    """
+    return final + (initial - final) * (1 + math.cos(math.pi * progress)) / 2

@@ -1,0 +1,183 @@
+"""Exact selection of the largest scores, without sorting and without joining the layers' tensors.
+
+Scores are ranked by absolute value through their bits: with the sign bit cleared, the bits of an IEEE float read as an
+integer grow with the value, so the k-th largest is found digit by digit from histograms (a radix select). Every case
+is defined, and the same on every device:
+
+- equal scores: the earlier position wins, and among layers the earlier layer;
+- -0.0 equals 0.0; NaN ranks above infinity, and all NaNs are equal;
+- bfloat16, float16 and float32 compare as float32 (exactly), float64 as itself.
+
+The counts are tensors, because after a global prune only the device knows how many weights a layer has left; reading
+them on the host would make it wait. Tensors are visited in logical order, whatever their memory layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 20
+"""Elements handled at once: temporaries stay small and in cache."""
+
+
+class Ranking(Protocol):
+    """The candidates of some layers, ordered by score: what the search below asks about them, and tells them."""
+
+    digits: tuple[int, ...]
+    """Bit widths of the digits of a key, from the most significant one."""
+
+    def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
+        """[layers, 2**width] int64: candidates by the digit at ``shift``, among keys that begin with ``prefix``."""
+        ...
+
+    def mark(self, threshold: Tensor, ties: Tensor) -> None:
+        """Write the outcome: winners are keys above the layer's threshold, and the first ``ties`` equal to it."""
+        ...
+
+
+def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> Ranking:
+    """Order the positions where the mask is ``among`` by the absolute value of their scores, layer by layer.
+
+    ``masks`` are flat bool tensors that the selection overwrites: a candidate that wins becomes True, another False.
+    """
+    if _use_triton(scores):
+        from granet.selection_triton import TritonRanking
+
+        return TritonRanking(scores, masks, among)
+    return TorchRanking(scores, masks, among)
+
+
+def select(ranking: Ranking, counts: Tensor) -> None:
+    """Let exactly ``counts[layer]`` candidates win in each layer, those with the largest scores (at most all)."""
+    prefix = torch.zeros_like(counts)
+    above = torch.zeros_like(counts)  # candidates known to rank above everything that begins with prefix
+    for shift, width in _walk(ranking.digits):
+        at_least = _at_least(ranking.histogram(prefix, shift, width), above)
+        if shift + width == sum(ranking.digits):
+            counts = counts.clamp(max=at_least[:, 0])
+        digit = (at_least[:, :-1] >= counts[:, None]).sum(1) - 1
+        above = at_least.gather(1, digit[:, None] + 1).squeeze(1)
+        prefix = (prefix << width) | digit
+    ranking.mark(prefix, counts - above)
+
+
+def global_counts(ranking: Ranking, total: Tensor, floors: Tensor) -> Tensor:
+    """How many candidates each layer keeps when the ``total`` largest of all layers together are kept.
+
+    A layer keeps at least ``floors[layer]`` of them (all it has, if fewer); the others then give up as many, so the
+    sum is ``total`` still. A total beyond what there is, or below the sum of the floors, is met as nearly as possible.
+    """
+    prefix = torch.zeros_like(floors)
+    above = torch.zeros_like(floors)
+    for shift, width in _walk(ranking.digits):
+        at_least = _at_least(ranking.histogram(prefix, shift, width), above)
+        if shift + width == sum(ranking.digits):
+            floors = torch.minimum(floors, at_least[:, 0])
+            total = total.clamp(min=floors.sum(), max=at_least[:, 0].sum())
+        kept = torch.maximum(at_least, floors[:, None]).sum(0)
+        digit = (kept[:-1] >= total).sum() - 1
+        reached = at_least.gather(1, digit.expand(len(floors), 1)).squeeze(1)
+        above = at_least.gather(1, (digit + 1).expand(len(floors), 1)).squeeze(1)
+        prefix = (prefix << width) | digit
+    least, most = torch.maximum(above, floors), torch.maximum(reached, floors)
+    spare = most - least  # candidates tied at the threshold: earlier layers first
+    before = spare.cumsum(0) - spare
+    return least + (total - least.sum() - before).clamp(min=0).minimum(spare)
+
+
+def _walk(digits: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(shift, width) of each digit of a key, from the most significant one."""
+    shift = sum(digits)
+    for width in digits:
+        shift -= width
+        yield shift, width
+
+
+def _at_least(histogram: Tensor, above: Tensor) -> Tensor:
+    """[layers, bins + 1]: candidates whose digit is d or more; the last column holds only those already above."""
+    tail = histogram.flip(1).cumsum(1).flip(1)
+    return torch.nn.functional.pad(tail, (0, 1)) + above[:, None]
+
+
+def _use_triton(scores: Sequence[Tensor]) -> bool:
+    devices = {score.device for score in scores}
+    if len(devices) != 1 or next(iter(devices)).type != "cuda" or any(s.dtype == torch.float64 for s in scores):
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+class TorchRanking:
+    """The plain path, on any device; on a CUDA device it makes the host wait, which the Triton path avoids.
+
+    Keys are made anew, a chunk at a time, whenever they are looked at: that takes less memory than to hold them. What is
+    held is the histogram of the first digit and, for each layer, the few keys that shared the prefix last asked for.
+    """
+
+    def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
+        wide = any(score.dtype == torch.float64 for score in scores)
+        self.digits = (11, 11, 11, 10, 10, 10) if wide else (11, 10, 10)
+        self._float, self._int = (torch.float64, torch.int64) if wide else (torch.float32, torch.int32)
+        self._infinity = int(torch.tensor(float("inf"), dtype=self._float).view(self._int))
+        self._scores, self._masks, self._among = scores, masks, among
+        self._first: Tensor | None = None
+        self._few: dict[int, tuple[int, int, Tensor]] = {}
+
+    def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
+        first = shift + width == sum(self.digits)
+        if first and self._first is not None:
+            return self._first
+        rows = torch.zeros(len(self._scores), 1 << width, dtype=torch.int64, device=prefix.device)
+        for layer, begins in enumerate(prefix.tolist()):
+            pieces = (keys for _, keys in self._chunks(layer)) if first else [self._starting(layer, begins, shift + width)]
+            for keys in pieces:
+                digits = (keys >> shift) & ((1 << width) - 1)
+                rows[layer] += digits.bincount(minlength=1 << width).to(rows.device)
+            if begins == 0:  # those who are no candidates have been counted among the smallest
+                active = self._masks[layer].count_nonzero().to(rows.device)
+                rows[layer, 0] -= self._masks[layer].numel() - active if self._among else active
+        if first:
+            self._first = rows
+        return rows
+
+    def _starting(self, layer: int, prefix: int, shift: int) -> Tensor:
+        """The keys of a layer that begin with ``prefix``, the digits from ``shift`` on."""
+        known_shift, known_prefix, keys = self._few.get(layer, (0, -1, None))
+        if keys is not None and prefix >> max(known_shift - shift, 0) == known_prefix:
+            return keys[_where(keys >> shift == prefix)]
+        found = torch.cat([keys[_where(keys >> shift == prefix)] for _, keys in self._chunks(layer)])
+        self._few[layer] = (shift, prefix, found)
+        return found
+
+    def mark(self, threshold: Tensor, ties: Tensor) -> None:
+        for layer, (least, left) in enumerate(zip(threshold.tolist(), ties.tolist(), strict=True)):
+            for mask, keys in self._chunks(layer):
+                wins = keys > least
+                if left:
+                    tied = _where(keys == least)[:left]
+                    left -= len(tied)
+                    wins[tied] = True
+                if self._among:
+                    mask.copy_(wins)
+                else:
+                    mask |= wins
+
+    def _chunks(self, layer: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Pieces of a layer's mask with their keys, in order of position; a key is 0 where there is no candidate."""
+        flat, mask = self._scores[layer].reshape(-1), self._masks[layer]
+        for start in range(0, len(flat), CHUNK):
+            piece = mask[start : start + CHUNK]
+            bits = flat[start : start + CHUNK].to(self._float).abs().view(self._int)
+            keys = bits.clamp_(max=self._infinity + 1).add_(1)  # one key for all NaNs
+            yield piece, keys.mul_(piece if self._among else ~piece)
+
+
+def _where(condition: Tensor) -> Tensor:
+    return condition.nonzero().squeeze(1)

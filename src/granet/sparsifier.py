@@ -1,0 +1,344 @@
+"""Binds a method to a model and an optimizer: the hooks around a step, the masks, and their state."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from granet.clock import Clock
+from granet.distributions import kept
+from granet.history import History, UpdateRecord
+from granet.layers import SparseLayer, find_layers
+from granet.masking import zero_inactive
+from granet.methods import Method, method_name
+from granet.net import SparseNet
+from granet.optimizer_state import OptimizerState
+from granet.packing import pack_bits, unpack_bits
+
+
+def sparsify(
+    model: nn.Module,
+    optimizer: Optimizer,
+    method: Method,
+    *,
+    total_steps: int | None = None,
+    steps_per_epoch: int | None = None,
+    seed: int = 0,
+    include: Sequence[str] = ("*",),
+    exclude: Sequence[str] = (),
+    floor: int = 1,
+) -> Sparsifier:
+    """Train ``model`` sparsely with ``method`` from now on; the training loop stays as it is.
+
+    Args:
+        total_steps: optimizer steps of the whole training, for methods whose masks change.
+        steps_per_epoch: optimizer steps of an epoch, for times given in epochs.
+        seed: of everything random in the masks.
+        include: globs over parameter names; by default every convolution and linear weight is sparsified.
+        exclude: globs over parameter names to leave dense.
+        floor: weights that every layer keeps at least; 0 allows a layer to be emptied.
+    """
+    if not isinstance(method, Method):
+        raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
+    if not isinstance(seed, int):
+        raise ValueError(f"seed={seed!r}: must be a whole number")
+    layers = find_layers(model, include, exclude, seed)
+    clock = Clock(0, total_steps, steps_per_epoch)
+    return Sparsifier(layers, optimizer, method, clock, floor)
+
+
+class Sparsifier:
+    """Keeps a model sparse while an ordinary optimizer trains it.
+
+    Before each optimizer step the gradients are masked, so inactive weights and their optimizer state are zero and stay
+    zero. After it the clock ticks, and on an update step the method's new masks are applied to weights and state, once.
+    """
+
+    def __init__(
+        self, layers: Sequence[SparseLayer], optimizer: Optimizer, method: Method, clock: Clock, floor: int
+    ) -> None:
+        self.method = method
+        self._clock = clock
+        self._updates = method.updates(clock)
+        self._layers = {layer.name: layer for layer in layers}
+        _check_floor(floor, layers, method.sparsity)
+        _check_held(optimizer, layers)
+        self._net = SparseNet(layers, floor)
+        self._optimizer = optimizer
+        self._state = OptimizerState(optimizer, layers)
+        self._history = History(self._net.numel)
+        self._target = method.target(clock)
+        self._said: set[str] = set()
+        self._stash: list[tuple[nn.Parameter, Tensor]] = []
+        self._always_mask = False
+        self._leak_check_due = False
+        self._leak_checks_left = 2
+
+        self._net.open(draw=0, movable=layers)
+        method.begin(self._net)
+        self._net.commit(torch.tensor(True, device=self._net.device))
+        self._apply_masks()
+        self._hook()
+
+    # What users read.
+
+    @property
+    def layers(self) -> dict[str, SparseLayer]:
+        """Name to a view of each sparse weight: ``.mask``, ``.active``, ``.numel``, ``.sparsity``."""
+        return dict(self._layers)
+
+    @property
+    def masks(self) -> dict[str, Tensor]:
+        """Name to mask: bool, True where the weight is active."""
+        return {name: layer.mask for name, layer in self._layers.items()}
+
+    @property
+    def sparsity(self) -> float:
+        """Zeroed weights over all sparsified weights, counted now."""
+        return 1 - sum(layer.active for layer in self._layers.values()) / self._net.numel
+
+    @property
+    def target_sparsity(self) -> float:
+        """What the method asked for at the last update."""
+        return self._target
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken so far."""
+        return self._clock.step
+
+    @property
+    def history(self) -> list[UpdateRecord]:
+        """One record for each update so far."""
+        return self._history.records()
+
+    # The training step.
+
+    def mask_gradients(self) -> None:
+        """Zero the gradients of inactive weights.
+
+        ``optimizer.step()`` does this by itself. Call it before that only to read or clip the gradients as the
+        optimizer will see them; growth still sees the dense gradients.
+        """
+        if self._update_is_next and self.method.needs_gradient:
+            self._keep_dense_gradients()
+        zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers.values() if layer.weight.grad is not None)
+
+    def advance(self) -> None:
+        """Count one optimizer step and, if it is time, update the masks.
+
+        ``optimizer.step()`` does this by itself. Call it only where the step is replayed rather than called, as from a
+        CUDA graph; growth then reads what ``.grad`` holds, unless :meth:`mask_gradients` kept it before.
+        """
+        due = self._update_is_next
+        self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
+        if self._always_mask or self._leak_check_due:
+            self._mask_leaks()
+        if due:
+            self._update()
+        for record in self._history.arrived():
+            if record.skipped:
+                self._say_once(
+                    "finite", f"step {record.step}: a gradient is not finite, so this mask update is skipped"
+                )
+
+    @property
+    def _update_is_next(self) -> bool:
+        return self._clock.step + 1 in self._updates
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._prepare()
+            return None
+
+        def masked() -> Any:
+            loss = closure()
+            self._prepare()
+            return loss
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": masked}
+        return (args[0], masked, *args[2:]), kwargs
+
+    def _prepare(self) -> None:
+        """What must happen between the backward pass and the optimizer's own work."""
+        self.mask_gradients()
+        if self._update_is_next and not self.method.step_on_update:
+            # An optimizer passes over parameters without a gradient, so this is a step not taken.
+            for group in self._optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        self._stash.append((parameter, parameter.grad))
+                        parameter.grad = None
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for parameter, grad in self._stash:
+            parameter.grad = grad
+        self._stash.clear()
+        # A fused optimizer under GradScaler is always called and skips by itself; others are not called at all.
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is None or not bool(found_inf):
+            self.advance()
+
+    # The mask update.
+
+    def _keep_dense_gradients(self) -> None:
+        for layer in self._layers.values():
+            grad, kept_grad = layer.weight.grad, layer.dense_gradient
+            if grad is None:
+                layer.dense_gradient = None
+            elif kept_grad is None:
+                layer.dense_gradient = grad.detach().clone()
+            else:
+                # A second call before the step. Gradients that are masked already have nothing to add, whereas those of
+                # a new backward pass (after a step that GradScaler skipped) replace what was kept.
+                fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
+                layer.dense_gradient = torch.where(fresh, grad.detach(), kept_grad)
+
+    def _update(self) -> None:
+        movable = []
+        for layer in self._layers.values():
+            if layer.dense_gradient is None and layer.weight.grad is not None:
+                layer.dense_gradient = layer.weight.grad.detach()
+            if layer.dense_gradient is None:
+                self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
+            else:
+                movable.append(layer)
+        if movable:
+            self._target = self.method.target(self._clock)
+            finite = [layer.dense_gradient.mul(0).sum().to(self._net.device) for layer in movable]
+            accept = (torch.stack(finite) == 0).all()  # 0 * inf and 0 * nan are nan
+            self._net.open(self._clock.step, movable)
+            self.method.update(self._net, self._clock)
+            self._net.commit(accept)
+            self._apply_masks()
+            self._history.add(
+                self._clock.step, self._target, self._net.pruned, self._net.regrown, accept, self._net.active
+            )
+        for layer in self._layers.values():
+            layer.dense_gradient = None
+
+    def _apply_masks(self) -> None:
+        """Weights and optimizer state become zero where the masks now say inactive."""
+        zero_inactive((layer.weight, layer.mask) for layer in self._layers.values())
+        self._state.clear_inactive(self._layers.values())
+        self._leak_check_due = self._target > 0 and self._leak_checks_left > 0
+
+    def _mask_leaks(self) -> None:
+        """Some optimizers move weights whose gradient is zero (Muon, L-BFGS): notice it, and mask their weights too.
+
+        The host waits for the device here, so this is looked at only after the first step with masks and after the
+        first one with changed masks.
+        """
+        if self._leak_check_due:
+            self._leak_check_due = False
+            self._leak_checks_left -= 1
+            moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers.values())
+            self._always_mask = self._always_mask or any(map(bool, moved))
+        if self._always_mask:
+            zero_inactive((layer.weight, layer.mask) for layer in self._layers.values())
+
+    def _say_once(self, topic: str, message: str) -> None:
+        if topic not in self._said:
+            self._said.add(topic)
+            warnings.warn(f"granet: {message}", stacklevel=2)
+
+    # State, copies, the end.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Masks (packed bits), counters, seed and history: tensors and plain values only.
+
+        Random masks are a function of seed, layer and step, so these are the whole state of the random numbers.
+        """
+        first = next(iter(self._layers.values()))
+        return {
+            "method": method_name(self.method),
+            "step": self._clock.step,
+            "seed": first.seed,
+            "target_sparsity": self._target,
+            "shapes": {name: list(layer.weight.shape) for name, layer in self._layers.items()},
+            "masks": {name: pack_bits(layer.mask) for name, layer in self._layers.items()},
+            "fresh_state": [[name, key, value] for (name, key), value in self._state.fresh.items()],
+            "history": self._history.state(),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where :meth:`state_dict` was taken; load the model and the optimizer first."""
+        masks = self._check_state(state)
+        for name, layer in self._layers.items():
+            layer.mask.copy_(masks[name])
+            layer.seed = state["seed"]
+            layer.dense_gradient = None
+        self._net.active.copy_(torch.tensor([int(masks[name].sum()) for name in self._layers]))
+        self._clock = Clock(state["step"], self._clock.total_steps, self._clock.steps_per_epoch)
+        self._target = state["target_sparsity"]
+        self._state.fresh = {(name, key): value for name, key, value in state["fresh_state"]}
+        self._history.load(state["history"])
+        self._apply_masks()
+
+    def _check_state(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The masks in a state dict; ValueError, with nothing changed, if it is not one of this model and method."""
+        missing = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "fresh_state", "history"} - set(state)
+        if missing:
+            raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
+        if state["method"] != method_name(self.method):
+            raise ValueError(f"state['method']={state['method']!r}: must be {method_name(self.method)!r}, as here")
+        shapes = {name: list(layer.weight.shape) for name, layer in self._layers.items()}
+        for name in [*shapes, *state["shapes"]]:
+            here, there = shapes.get(name), state["shapes"].get(name)
+            if here != there:
+                raise ValueError(f"state['shapes'][{name!r}]={there}: is of another model, this one has {here}")
+        return {name: unpack_bits(state["masks"][name], layer.weight.shape) for name, layer in self._layers.items()}
+
+    def remove(self) -> None:
+        """Unhook from the optimizer; the weights stay sparse."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _hook(self) -> None:
+        self._handles = [
+            self._optimizer.register_step_pre_hook(self._before_step),
+            self._optimizer.register_step_post_hook(self._after_step),
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._history.records()  # nothing may be on its way from the device
+        return {key: value for key, value in self.__dict__.items() if key != "_handles"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy (made together with its model and optimizer) hooks itself to the copied optimizer."""
+        self.__dict__.update(state)
+        self._hook()
+
+
+def _check_floor(floor: int, layers: Sequence[SparseLayer], sparsity: float) -> None:
+    if not isinstance(floor, int) or floor < 0:
+        raise ValueError(f"floor={floor!r}: must be a whole number of weights, 0 or more")
+    keep = kept(sum(layer.numel for layer in layers), sparsity)
+    least = sum(min(floor, layer.numel) for layer in layers)
+    if keep < least:
+        raise ValueError(
+            f"sparsity={sparsity!r}: leaves {keep} weights, but floor={floor} asks for at least {least} in "
+            f"{len(layers)} layers"
+        )
+
+
+def _check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = [layer.name for layer in layers if id(layer.weight) not in held]
+    if missing:
+        raise ValueError(
+            f"optimizer: does not hold {missing[0]!r}"
+            + (f" and {len(missing) - 1} more of the model's weights" if len(missing) > 1 else "")
+            + "; give it the model's parameters, or exclude these"
+        )

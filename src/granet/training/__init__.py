@@ -1,0 +1,8 @@
+"""From a recipe to a folder of results: the loop, its batches, its records and its files."""
+
+from granet.training.loop import Training
+from granet.training.recipe import DENSE, Recipe
+from granet.training.records import EpochRecord, Summary
+from granet.training.rundir import RunDir
+
+__all__ = ["DENSE", "EpochRecord", "Recipe", "RunDir", "Summary", "Training"]

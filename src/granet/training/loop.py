@@ -1,0 +1,128 @@
+"""The training loop: a recipe and its images in, a trained model and its records out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from granet.clock import Clock
+from granet.data.dataset import ImageSet
+from granet.flops import flops
+from granet.methods import create_method
+from granet.models import create_model
+from granet.sparsifier import Sparsifier, sparsify
+from granet.training.batches import Batches, normaliser
+from granet.training.recipe import DENSE, Recipe
+from granet.training.records import EpochRecord, Summary, best_epoch, share
+from granet.training.step import evaluate, training_step
+
+
+class Training:
+    """One run of a recipe, ready to start: `for record in Training(recipe, data).epochs(): ...`
+
+    All that can be wrong with a recipe is found here, before the first step. The images move to the device as bytes.
+    Seeds torch's global generator with the recipe's seed, from which the initial weights are drawn.
+    """
+
+    def __init__(self, recipe: Recipe, data: ImageSet, *, device: torch.device | str = "cpu") -> None:
+        device = torch.device(device)
+        clock = recipe.clock(len(data.train_labels))
+        torch.manual_seed(recipe.seed)
+        self.recipe = recipe
+        self.model = create_model(recipe.model, num_classes=data.classes, in_channels=data.shape[0]).to(device)
+        self._optimizer = torch.optim.SGD(
+            self.model.parameters(),
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            weight_decay=recipe.weight_decay,
+        )
+        milestones = sorted(clock.steps(milestone, "milestones") for milestone in recipe.milestones)
+        self._schedule = torch.optim.lr_scheduler.MultiStepLR(self._optimizer, milestones, recipe.gamma)
+        self.sparsifier = _attach(recipe, self.model, self._optimizer, clock)
+        self._normalise = normaliser(data.mean, data.std, device)
+        self._batches = Batches(
+            data.train_images.to(device),
+            data.train_labels.to(device),
+            batch_size=recipe.batch_size,
+            normalise=self._normalise,
+            crop=recipe.crop,
+            flip=recipe.flip,
+            seed=recipe.seed,
+        )
+        self._val = data.val_images.to(device), data.val_labels.to(device)
+        self._test = data.test_images.to(device), data.test_labels.to(device)
+        self._image = torch.zeros(1, *data.shape, device=device)
+        self.records: list[EpochRecord] = []
+
+    def epochs(self) -> Iterator[EpochRecord]:
+        """Train to the end, an epoch at a time, with an evaluation on validation and test images after each.
+
+        Nothing is selected: the model at the end is that of the last epoch.
+        """
+        totals = torch.zeros(2, device=self._image.device)
+        step = training_step(self.model, self._optimizer, totals)
+        seen = len(self._batches) * self.recipe.batch_size
+        began = time.perf_counter()
+        for epoch in range(1, self.recipe.epochs + 1):
+            self.model.train()
+            totals.zero_()
+            for images, labels in self._batches.epoch():
+                lr = self._optimizer.param_groups[0]["lr"]
+                step(images, labels)
+                self._schedule.step()
+            val = evaluate(self.model, *self._val, self._normalise)
+            test = evaluate(self.model, *self._test, self._normalise)
+            train_loss, train_accuracy, val_accuracy, test_accuracy = torch.stack(
+                [*(totals / seen), val, test]
+            ).tolist()
+            self.records.append(
+                EpochRecord(
+                    epoch=epoch,
+                    step=epoch * len(self._batches),
+                    seconds=time.perf_counter() - began,
+                    lr=lr,
+                    train_loss=train_loss,
+                    train_accuracy=train_accuracy,
+                    val_accuracy=share(val_accuracy),
+                    test_accuracy=test_accuracy,
+                    target_sparsity=self.sparsifier.target_sparsity if self.sparsifier else 0.0,
+                    sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
+                )
+            )
+            yield self.records[-1]
+
+    def summary(self) -> Summary:
+        """The final figures, once `epochs` has run."""
+        last, best = self.records[-1], best_epoch(self.records)
+        masks = self.sparsifier.masks if self.sparsifier else {}
+        return Summary(
+            test_accuracy=last.test_accuracy,
+            best_test_accuracy=best.test_accuracy if best else None,
+            best_epoch=best.epoch if best else None,
+            sparsity_asked=last.target_sparsity,
+            sparsity=last.sparsity,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            nonzero=sum(int(torch.count_nonzero(parameter)) for parameter in self.model.parameters()),
+            flops_ratio=flops(self.model, self._image, masks).ratio,
+            seconds=last.seconds,
+        )
+
+
+def _attach(recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer, clock: Clock) -> Sparsifier | None:
+    if recipe.method == DENSE:
+        if recipe.method_fields:
+            raise ValueError(f"method_fields={dict(recipe.method_fields)!r}: must be empty for method {DENSE!r}")
+        return None
+    method = create_method(recipe.method, **recipe.method_fields)
+    return sparsify(
+        model,
+        optimizer,
+        method,
+        total_steps=clock.total(),
+        steps_per_epoch=clock.steps_per_epoch,
+        seed=recipe.seed,
+    )

@@ -1,0 +1,78 @@
+"""Everything that defines a training run, as one value."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from granet.clock import Clock, Time
+
+DENSE = "dense"  # the method of a run that sparsifies nothing
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train, on what, how, and to which sparsity. Two runs of one recipe on one machine are equal.
+
+    The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
+    embedded digits. SGD throughout, as in the paper; the learning rate is multiplied by `gamma` at each milestone.
+    """
+
+    model: str = "digits_net"
+    data: str = "digits"
+    method: str = "granet"
+    method_fields: Mapping[str, Any] = field(default_factory=lambda: {"sparsity": 0.9, "every": "1ep"}, hash=False)
+    epochs: int = 30
+    batch_size: int = 64
+    lr: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4
+    milestones: tuple[Time, ...] = ("50%", "75%")
+    gamma: float = 0.1
+    crop: int = 0
+    flip: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check("epochs", self.epochs, self.epochs >= 1, "must be 1 or more")
+        _check("batch_size", self.batch_size, self.batch_size >= 2, "must be 2 or more (batch norm needs two)")
+        _check("lr", self.lr, self.lr > 0, "must be above 0")
+        _check("momentum", self.momentum, 0 <= self.momentum < 1, "must be in [0, 1)")
+        _check("nesterov", self.nesterov, self.momentum > 0 or not self.nesterov, "needs a momentum above 0")
+        _check("weight_decay", self.weight_decay, self.weight_decay >= 0, "must be 0 or more")
+        _check("gamma", self.gamma, self.gamma > 0, "must be above 0")
+        _check("crop", self.crop, self.crop >= 0, "must be 0 or more pixels")
+        _check("seed", self.seed, 0 <= self.seed < 2**63, "must be 0 or more, below 2**63")
+
+    def clock(self, training_images: int) -> Clock:
+        """How long this run is on that many images; the last, incomplete batch of an epoch is left out."""
+        steps_per_epoch = training_images // self.batch_size
+        _check("batch_size", self.batch_size, steps_per_epoch >= 1, f"must be at most {training_images}, the images")
+        return Clock(step=0, total_steps=self.epochs * steps_per_epoch, steps_per_epoch=steps_per_epoch)
+
+    def dense_twin(self) -> Recipe:
+        """The same run without sparsity: same seed, so the same initial weights and the same batches."""
+        return dataclasses.replace(self, method=DENSE, method_fields={})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; `Recipe.from_dict` takes them back."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Recipe:
+        """The recipe that `to_dict` wrote, also after a trip through JSON."""
+        known = [item.name for item in dataclasses.fields(Recipe)]
+        for name in values:
+            _check("recipe", name, name in known, f"is not one of its fields: {', '.join(known)}")
+        values = dict(values)
+        if "milestones" in values:
+            values["milestones"] = tuple(values["milestones"])
+        return Recipe(**values)
+
+
+def _check(name: str, value: object, good: bool, allowed: str) -> None:
+    if not good:
+        raise ValueError(f"{name}={value!r}: {allowed}")

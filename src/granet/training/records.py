@@ -1,0 +1,56 @@
+"""What a run reports: one record per epoch, and the figures that come out at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """The state after one epoch. Accuracies are shares in [0, 1]; `val_accuracy` is None without a validation part."""
+
+    epoch: int
+    step: int
+    seconds: float  # since training began, evaluation included
+    lr: float  # of the epoch's last step
+    train_loss: float
+    train_accuracy: float
+    val_accuracy: float | None
+    test_accuracy: float
+    target_sparsity: float
+    sparsity: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The outcome of a run.
+
+    `test_accuracy` is that of the last epoch: the result. `best_test_accuracy` is the test accuracy at the epoch with
+    the best validation accuracy (the first of equals) among those that had the final sparsity already, since an
+    earlier, denser network is not an answer to the question asked; None without a validation part. Neither was chosen
+    by looking at test images.
+    """
+
+    test_accuracy: float
+    best_test_accuracy: float | None
+    best_epoch: int | None
+    sparsity_asked: float
+    sparsity: float
+    parameters: int
+    nonzero: int
+    flops_ratio: float
+    seconds: float
+
+
+def best_epoch(records: Sequence[EpochRecord]) -> EpochRecord | None:
+    """The epoch that validation would choose, as `Summary` describes it."""
+    final = records[-1].sparsity
+    eligible = [record for record in records if record.val_accuracy is not None and record.sparsity == final]
+    return max(eligible, key=lambda record: record.val_accuracy or 0.0, default=None)
+
+
+def share(value: float) -> float | None:
+    """`value`, or None for the NaN that an empty set of images gives."""
+    return None if math.isnan(value) else value

@@ -1,0 +1,126 @@
+"""Augmentation on whole tensors equals the obvious loop over padded images, and is what it claims statistically."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from granet.data.augment import Moves, PadMode, affine, apply_moves, draw_moves, normalise, random_crop_flip
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def slow(images: Tensor, moves: Moves, pad: int, mode: PadMode) -> Tensor:
+    """One image at a time, with torch's own padding."""
+    kind = "reflect" if mode == "reflect" else "constant"
+    height, width = images.shape[2:]
+    padded = F.pad(images.float(), (pad, pad, pad, pad), mode=kind).to(images.dtype)
+    out = []
+    for image, top, left, mirrored in zip(padded, moves.top, moves.left, moves.mirrored, strict=True):
+        window = image[:, top : top + height, left : left + width]
+        out.append(window.flip(-1) if mirrored else window)
+    return torch.stack(out)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    count=st.integers(1, 6),
+    channels=st.integers(1, 4),
+    height=st.integers(4, 9),
+    width=st.integers(4, 9),
+    pad=st.integers(0, 3),
+    mode=st.sampled_from(["reflect", "zero"]),
+    seed=st.integers(0, 2**31),
+)
+def test_equals_a_loop_over_padded_images(
+    count: int, channels: int, height: int, width: int, pad: int, mode: PadMode, seed: int
+) -> None:
+    images = torch.randint(256, (count, channels, height, width), dtype=torch.uint8, generator=seeded(seed))
+    moves = draw_moves(count, pad=pad, generator=seeded(seed))
+    assert torch.equal(apply_moves(images, moves, pad=pad, mode=mode), slow(images, moves, pad, mode))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", ["reflect", "zero"])
+def test_same_on_every_device_and_for_every_chunk(device: str, mode: PadMode) -> None:
+    images = torch.randint(256, (50, 3, 16, 16), dtype=torch.uint8, generator=seeded(1))
+    whole = random_crop_flip(images, pad=2, mode=mode, generator=seeded(2))
+    for chunk in (1, 7, 50, 1000):
+        parts = random_crop_flip(images.to(device), pad=2, mode=mode, generator=seeded(2), chunk=chunk)
+        assert parts.device.type == device
+        assert torch.equal(parts.cpu(), whole)
+
+
+def test_seed_decides_and_generator_advances() -> None:
+    images = torch.randint(256, (64, 3, 8, 8), dtype=torch.uint8, generator=seeded())
+    generator = seeded(5)
+    first, second = (random_crop_flip(images, pad=2, mode="reflect", generator=generator) for _ in range(2))
+    assert torch.equal(first, random_crop_flip(images, pad=2, mode="reflect", generator=seeded(5)))
+    assert not torch.equal(first, second)
+
+
+def test_moves_are_uniform_and_independent() -> None:
+    moves = draw_moves(90_000, pad=4, generator=seeded(3))
+    cells = torch.bincount(moves.top * 9 + moves.left, minlength=81).double() / 90_000
+    assert cells.sub(1 / 81).abs().max() < 6 * (1 / 81 / 90_000) ** 0.5
+    assert abs(moves.mirrored.double().mean().item() - 0.5) < 0.01
+    assert abs(moves.top[moves.mirrored].double().mean().item() - 4) < 0.06
+
+
+def test_no_pad_and_no_flip_is_the_identity() -> None:
+    images = torch.randint(256, (10, 3, 8, 8), dtype=torch.uint8, generator=seeded())
+    assert torch.equal(random_crop_flip(images, pad=0, mode="zero", flip=0.0, generator=seeded()), images)
+    mirrored = random_crop_flip(images, pad=0, mode="reflect", flip=1.0, generator=seeded())
+    assert torch.equal(mirrored, images.flip(-1))
+
+
+def test_channels_last_input_is_read_right() -> None:
+    images = torch.randint(256, (10, 3, 8, 8), dtype=torch.uint8, generator=seeded())
+    other = images.contiguous(memory_format=torch.channels_last)
+    first, second = (random_crop_flip(x, pad=2, mode="zero", generator=seeded()) for x in (images, other))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_normalise_is_the_textbook_formula(device: str) -> None:
+    images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(2, 3, 1, 1)
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+    got = normalise(images.to(device), *affine(mean, std, device)).cpu()
+    m, s = (torch.tensor(v, dtype=torch.float64).view(1, 3, 1, 1) for v in (mean, std))
+    torch.testing.assert_close(got.double(), (images.double() / 255 - m) / s, rtol=1e-5, atol=1e-6)
+    half = normalise(images.to(device), *affine(mean, std, device), dtype=torch.bfloat16).cpu()
+    assert torch.equal(half, got.bfloat16())
+
+
+def test_memory_format() -> None:
+    images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
+    out = normalise(images, *affine((0.5,) * 3, (0.5,) * 3), memory_format=torch.channels_last)
+    assert out.is_contiguous(memory_format=torch.channels_last)
+    assert not out.is_contiguous()
+
+
+def test_wrong_values_are_named() -> None:
+    images = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
+    moves = draw_moves(2, pad=1, generator=seeded())
+    with pytest.raises(ValueError, match="pad = 4: reflection needs less than the image's side, 4"):
+        apply_moves(images, moves, pad=4, mode="reflect")
+    with pytest.raises(ValueError, match="mode = 'edge': must be one of reflect, zero"):
+        apply_moves(images, moves, pad=1, mode="edge")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="moves for 2 images, there are 1"):
+        apply_moves(images[:1], moves, pad=1, mode="zero")
+    with pytest.raises(ValueError, match="pad = -1"):
+        draw_moves(2, pad=-1, generator=seeded())
+    with pytest.raises(ValueError, match=r"flip = 1\.5"):
+        draw_moves(2, pad=1, flip=1.5, generator=seeded())
+    with pytest.raises(ValueError, match="chunk = 0"):
+        random_crop_flip(images, pad=1, mode="zero", generator=seeded(), chunk=0)
+    with pytest.raises(ValueError, match=r"std = \(0.0,\): must be positive"):
+        affine((0.5,), (0.0,))

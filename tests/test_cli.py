@@ -1,0 +1,148 @@
+"""The command line as a user meets it: a real process, its files, its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import granet
+from granet.training import Recipe
+
+
+def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "granet", *arguments], cwd=cwd, env=settings, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_train_writes_both_runs_and_the_table(tmp_path: Path) -> None:
+    done = command("train", "--epochs", "4", "--sparsity", "0.8", "--out", "here", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    runs = sorted(path.name for path in (tmp_path / "here").iterdir())
+    assert runs == ["digits-dense-seed0", "digits-granet-0.8-seed0"]
+    for name in runs:
+        folder = tmp_path / "here" / name
+        assert name in done.stdout
+        files = {path.name for path in folder.iterdir()}
+        assert files == {"config.json", "metrics.jsonl", "summary.json", "model.safetensors", "curves.png"}
+        recipe = Recipe.from_dict(json.loads((folder / "config.json").read_text())["recipe"])
+        assert recipe.epochs == 4
+        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        summary = json.loads((folder / "summary.json").read_text())
+        assert len(records) == 4 and records[-1]["test_accuracy"] == summary["test_accuracy"]
+        assert f"{summary['test_accuracy']:.2%}" in done.stdout and f"{summary['nonzero']:,}" in done.stdout
+        weights = load_file(folder / "model.safetensors")
+        sparsified = [weight for key, weight in weights.items() if key.endswith("weight") and weight.ndim > 1]
+        zeros = sum(int((weight == 0).sum()) for weight in sparsified)
+        expected = round(0.8 * 159_264) if "granet" in name else 0
+        assert zeros >= expected and zeros - expected <= 50  # an active weight may happen to be zero, not many
+    for words in ("last epoch", "best epoch", "80.000%", "159,978", "FLOPs", "seconds"):
+        assert words in done.stdout
+
+
+def test_options_reach_the_recipe_and_folders_are_not_overwritten(tmp_path: Path) -> None:
+    options = (
+        "train --method rigl --sparsity 0.7 --epochs 2 --every 3 --seed 5 --lr 0.02 --batch-size 100 --no-dense-twin"
+    )
+    for _ in range(2):
+        done = command(*options.split(), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == ["digits-rigl-0.7-seed5", "digits-rigl-0.7-seed5-2"]
+    configs = [json.loads((tmp_path / "runs" / name / "config.json").read_text()) for name in names]
+    assert Recipe.from_dict(configs[0]["recipe"]) == Recipe(
+        method="rigl", method_fields={"sparsity": 0.7, "every": 3}, epochs=2, seed=5, lr=0.02, batch_size=100
+    )
+    first, second = (load_file(tmp_path / "runs" / name / "model.safetensors") for name in names)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ("--sparsity 1.0", "sparsity=1.0"),
+        ("--sparsity -0.1", "sparsity=-0.1"),
+        ("--initial-sparsity 0.95", "initial_sparsity=0.95"),
+        ("--method gmp --initial-sparsity 0.5", "initial_sparsity=0.5"),
+        ("--method static --every 10", "every=10"),
+        ("--method graent", "method='graent'"),
+        ("--every 0", "every=0"),
+        ("--every often", "every='often'"),
+        ("--epochs 0", "epochs=0"),
+        ("--batch-size 2000", "batch_size=2000"),
+        ("--lr 0", "lr=0"),
+        ("--device tpu9", "device='tpu9'"),
+        ("--threads 0", "threads=0"),
+        ("--data digit", "digit"),
+        ("--model resnet21", "resnet21"),
+    ],
+)
+def test_wrong_values_one_line_exit_2_no_folder(
+    arguments: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, to be quick; one of them as a real process below."""
+    from granet.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main(["train", *arguments.split()])
+    finally:
+        torch.set_num_threads(threads)
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert field in message and message.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_value_in_a_real_process(tmp_path: Path) -> None:
+    done = command("train", "--sparsity", "1.5", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "granet: sparsity=1.5: must be in [0, 1)\n"
+    assert "Traceback" not in done.stdout
+
+
+def test_unknown_option_and_command(tmp_path: Path) -> None:
+    for arguments in (("train", "--sparsty", "0.9"), ("trian",), ("train", "--epochs", "many")):
+        done = command(*arguments, cwd=tmp_path)
+        assert done.returncode == 2 and "Traceback" not in done.stderr + done.stdout
+
+
+def test_methods_lists_all_with_flags(tmp_path: Path) -> None:
+    done = command("methods", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for info in granet.list_methods():
+        assert f"{info.name}: {info.summary} ({info.paper})" in lines
+        row = next(line for line in lines if f" {info.name} " in line and "\N{BOX DRAWINGS LIGHT VERTICAL}" in line)
+        flags = [info.dense_to_sparse, info.sparse_to_sparse, info.changes_masks, info.regrows, info.needs_gradient]
+        assert [cell.strip() == "yes" for cell in row.split("\N{BOX DRAWINGS LIGHT VERTICAL}")[2:-1]] == flags
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    assert command("--version", cwd=tmp_path).stdout == f"granet {granet.__version__}\n"
+    done = command("train", "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert all(option in done.stdout for option in ("--sparsity", "--no-dense-twin", "--initial-sparsity", "--device"))
+
+
+@pytest.mark.parametrize("absent", ["tyro", "rich"])
+def test_missing_extra_is_named(
+    absent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import importlib.util
+
+    from granet.cli import main
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == absent else find(name))
+    with pytest.raises(SystemExit) as stop:
+        main(["methods"])
+    assert absent in str(stop.value.code) and "granet[cli]" in str(stop.value.code)

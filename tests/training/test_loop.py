@@ -1,0 +1,133 @@
+"""The loop learns, counts as it says, repeats itself, and selects nothing on test images."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from granet.data.dataset import ImageSet
+from granet.training import Recipe, Training
+from granet.training.batches import normaliser
+from granet.training.step import evaluate
+
+SHORT = Recipe(epochs=4, batch_size=32, milestones=("50%",), method_fields={"sparsity": 0.9, "every": 2})
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageSet:
+    """Two easy classes: bright pixels in the upper or in the lower half."""
+    generator = torch.Generator().manual_seed(0)
+
+    def part(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.randint(0, 2, (count,), generator=generator)
+        images = torch.randint(0, 120, (count, 1, 8, 8), generator=generator)
+        images[labels == 0, :, :4] += 90
+        images[labels == 1, :, 4:] += 90
+        return images.to(torch.uint8), labels
+
+    (train, train_labels), (val, val_labels), (test, test_labels) = part(200), part(40), part(100)
+    return ImageSet("toy", train, train_labels, val, val_labels, test, test_labels, 2, (0.4,), (0.2,))
+
+
+def test_granet_reaches_its_sparsity_and_learns(data: ImageSet) -> None:
+    training = Training(SHORT, data)
+    records = list(training.epochs())
+    assert [record.epoch for record in records] == [1, 2, 3, 4]
+    assert [record.step for record in records] == [6, 12, 18, 24]
+    assert [record.lr for record in records] == pytest.approx([0.1, 0.1, 0.01, 0.01])
+    assert [record.target_sparsity for record in records] == sorted(record.target_sparsity for record in records)
+    assert records[0].sparsity < records[-1].sparsity
+    weights = 159_264 - 128 * 8  # two classes instead of ten
+    active = sum(int(mask.sum()) for mask in training.sparsifier.masks.values())
+    assert active == round(weights * 0.1)
+    summary = training.summary()
+    assert summary.sparsity_asked == 0.9 and summary.sparsity == pytest.approx(1 - active / weights)
+    assert summary.test_accuracy == records[-1].test_accuracy > 0.95
+    assert summary.parameters == weights + 2 * (32 + 64 + 128 + 128) + 2
+    assert summary.parameters - summary.nonzero >= weights - active
+    assert 0 < summary.flops_ratio < 1
+    assert records[-1].train_loss < records[0].train_loss
+    norms = [module for module in training.model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    assert [norm.num_batches_tracked.item() for norm in norms] == [24] * 3  # each step in training mode, no evaluation
+
+
+def test_records_agree_with_the_model(data: ImageSet) -> None:
+    training = Training(SHORT, data)
+    last = list(training.epochs())[-1]
+    normalise = normaliser(data.mean, data.std, torch.device("cpu"))
+    for images, labels, accuracy in (
+        (data.val_images, data.val_labels, last.val_accuracy),
+        (data.test_images, data.test_labels, last.test_accuracy),
+    ):
+        training.model.eval()
+        with torch.no_grad():
+            answers = torch.cat([training.model(normalise(image[None])).argmax(1) for image in images])
+        assert accuracy == pytest.approx((answers == labels).float().mean().item())
+
+
+def test_same_recipe_same_run_other_seed_other_run(data: ImageSet) -> None:
+    def weights(recipe: Recipe) -> torch.Tensor:
+        training = Training(recipe, data)
+        list(training.epochs())
+        return torch.cat([parameter.detach().flatten() for parameter in training.model.parameters()])
+
+    recipe = replace(SHORT, epochs=2, crop=1, flip=True)
+    first = weights(recipe)
+    torch.rand(7)  # whatever else drew from the global generator
+    assert torch.equal(first, weights(recipe))
+    assert not torch.equal(first, weights(replace(recipe, seed=1)))
+
+
+def test_dense_twin_starts_from_the_same_weights_and_stays_dense(data: ImageSet) -> None:
+    sparse, dense = Training(SHORT, data), Training(SHORT.dense_twin(), data)
+    assert all(map(torch.equal, sparse.model.parameters(), dense.model.parameters()))
+    list(dense.epochs())
+    summary = dense.summary()
+    assert dense.sparsifier is None
+    assert (summary.sparsity, summary.flops_ratio) == (0.0, 1.0)
+
+
+def test_test_images_change_nothing_but_the_test_figures(data: ImageSet) -> None:
+    """Wrong test labels: the same weights, the same chosen epoch."""
+    runs = [Training(SHORT, one) for one in (data, replace(data, test_labels=1 - data.test_labels))]
+    for run in runs:
+        list(run.epochs())
+    assert all(map(torch.equal, *(run.model.parameters() for run in runs)))
+    first, second = (run.summary() for run in runs)
+    assert first.best_epoch == second.best_epoch
+    assert second.test_accuracy == pytest.approx(1 - first.test_accuracy)
+
+
+def test_no_validation_part(data: ImageSet) -> None:
+    training = Training(
+        replace(SHORT, epochs=2), replace(data, val_images=data.val_images[:0], val_labels=data.val_labels[:0])
+    )
+    assert [record.val_accuracy for record in training.epochs()] == [None, None]
+    assert training.summary().best_test_accuracy is None
+
+
+def test_evaluate_in_parts_equals_evaluate_at_once(data: ImageSet) -> None:
+    training = Training(SHORT, data)
+    normalise = normaliser(data.mean, data.std, torch.device("cpu"))
+    whole, parts = (
+        evaluate(training.model, data.test_images, data.test_labels, normalise, size) for size in (1000, 33)
+    )
+    assert whole == parts
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"method": "granett"}, "method"),
+        ({"method_fields": {"sparsity": 1.0}}, "sparsity"),
+        ({"method_fields": {"sparsity": 0.9, "evry": 2}}, "evry"),
+        ({"method": "dense"}, "method_fields"),
+        ({"milestones": ("half",)}, "milestones"),
+        ({"model": "resnet21"}, "model"),
+        ({"batch_size": 500}, "batch_size"),
+        ({"crop": 8}, "crop"),
+    ],
+)
+def test_wrong_recipes_fail_before_the_first_step(data: ImageSet, wrong: dict[str, object], field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        Training(replace(SHORT, **wrong), data)

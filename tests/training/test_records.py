@@ -1,0 +1,23 @@
+"""Which epoch counts as the best, and which may not."""
+
+from granet.training.records import EpochRecord, best_epoch
+
+
+def record(epoch: int, val: float | None, test: float, sparsity: float) -> EpochRecord:
+    return EpochRecord(epoch, epoch * 10, 1.0, 0.1, 0.5, 0.9, val, test, sparsity, sparsity)
+
+
+def test_best_epoch_is_chosen_by_validation_at_the_final_sparsity() -> None:
+    records = [
+        record(1, 0.99, 0.99, 0.5),  # better, but denser
+        record(2, 0.90, 0.97, 0.9),  # best on test, which has no say
+        record(3, 0.95, 0.93, 0.9),
+        record(4, 0.95, 0.96, 0.9),  # equal: the first wins
+        record(5, 0.94, 0.94, 0.9),
+    ]
+    best = best_epoch(records)
+    assert best is not None and best.epoch == 3
+
+
+def test_no_validation_part_no_best_epoch() -> None:
+    assert best_epoch([record(1, None, 0.9, 0.0)]) is None

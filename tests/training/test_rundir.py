@@ -1,0 +1,76 @@
+"""Run folders: whole files, never overwritten, readable by anything that reads JSON."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from granet.training.recipe import Recipe
+from granet.training.records import EpochRecord, Summary
+from granet.training.rundir import RunDir, atomic
+
+CPU = torch.device("cpu")
+RECORD = EpochRecord(1, 19, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.0, 0.0)
+SUMMARY = Summary(0.91, None, None, 0.9, 0.9, 100, 10, 0.2, 0.5)
+
+
+def test_name_tells_the_recipe_and_is_never_reused(tmp_path: Path) -> None:
+    paths = [RunDir.create(tmp_path / "runs", Recipe(seed=4), CPU).path.name for _ in range(3)]
+    assert paths == ["digits-granet-0.9-seed4", "digits-granet-0.9-seed4-2", "digits-granet-0.9-seed4-3"]
+    assert RunDir.create(tmp_path, Recipe().dense_twin(), CPU).path.name == "digits-dense-seed0"
+
+
+def test_config_gives_the_recipe_back(tmp_path: Path) -> None:
+    recipe = Recipe(method_fields={"sparsity": 0.8, "every": 10})
+    config = json.loads((RunDir.create(tmp_path, recipe, CPU).path / "config.json").read_text())
+    assert Recipe.from_dict(config["recipe"]) == recipe
+    assert config["environment"]["torch"] == torch.__version__
+    assert config["environment"]["device"] == "cpu"
+
+
+def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, Recipe(), CPU)
+    diverged = EpochRecord(2, 38, 0.9, 0.1, float("nan"), 0.1, None, 0.1, 0.0, 0.0)
+    run.append(RECORD)
+    run.append(diverged)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    first, second = (json.loads(line, parse_constant=refuse) for line in lines)
+    assert first == asdict(RECORD)
+    assert second["train_loss"] is None and second["epoch"] == 2
+
+
+def test_finish_saves_weights_also_tied_ones(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    run = RunDir.create(tmp_path, Recipe(), CPU)
+    run.finish(model, SUMMARY)
+    saved = load_file(run.path / "model.safetensors")
+    assert torch.equal(saved["0.weight"], model[0].weight) and torch.equal(saved["1.bias"], model[1].bias)
+    assert len({path.stat().st_mode for path in run.path.iterdir()}) == 1
+    assert json.loads((run.path / "summary.json").read_text()) == asdict(SUMMARY)
+    assert sorted(path.name for path in run.path.iterdir()) == ["config.json", "model.safetensors", "summary.json"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "value.json"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic(path) as temporary:
+        temporary.write_text("half of the n")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_out_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        with pytest.raises(ValueError, match=r"^out=.*taken"):
+            RunDir.create(out, Recipe(), CPU)
