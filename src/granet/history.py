@@ -43,14 +43,17 @@ class History:
         if numbers.device.type == "cuda":
             host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
             numbers = host.copy_(numbers, non_blocking=True)
-            event = torch.cuda.Event()
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record()
         self._coming.append((step, target, numbers, event))
 
     def arrived(self) -> list[UpdateRecord]:
         """Records that have come in since the last call; does not wait."""
         new = []
-        while self._coming and (self._coming[0][3] is None or self._coming[0][3].query()):
+        while self._coming:
+            event = self._coming[0][3]
+            if event is not None and not event.query():  # type: ignore[no-untyped-call]
+                break
             new.append(self._receive())
         return new
 

@@ -27,7 +27,6 @@ def gradient(layer: SparseLayer, draw: int) -> Tensor:
     return layer.dense_gradient
 
 
-
 def random(layer: SparseLayer, draw: int) -> Tensor:
     """Uniform noise in [0, 1) that depends only on the seed, the layer, the draw and the position.
 

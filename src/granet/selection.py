@@ -5,7 +5,7 @@ integer grow with the value, so the k-th largest is found digit by digit from hi
 is defined, and the same on every device:
 
 - equal scores: the earlier position wins, and among layers the earlier layer;
-- -0.0 equals 0.0; NaN ranks above infinity, and all NaNs are equal;
+- -0.0 equals 0.0; NaN ranks above infinity;
 - bfloat16, float16 and float32 compare as float32 (exactly), float64 as itself.
 
 The counts are tensors, because after a global prune only the device knows how many weights a layer has left; reading
@@ -20,15 +20,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 20
+CHUNK = 1 << 17
 """Elements handled at once: temporaries stay small and in cache."""
 
 
 class Ranking(Protocol):
     """The candidates of some layers, ordered by score: what the search below asks about them, and tells them."""
 
-    digits: tuple[int, ...]
-    """Bit widths of the digits of a key, from the most significant one."""
+    @property
+    def digits(self) -> tuple[int, ...]:
+        """Bit widths of the digits of a key, from the most significant one."""
+        ...
 
     def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
         """[layers, 2**width] int64: candidates by the digit at ``shift``, among keys that begin with ``prefix``."""
@@ -99,8 +101,8 @@ def _walk(digits: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _at_least(histogram: Tensor, above: Tensor) -> Tensor:
     """[layers, bins + 1]: candidates whose digit is d or more; the last column holds only those already above."""
-    tail = histogram.flip(1).cumsum(1).flip(1)
-    return torch.nn.functional.pad(tail, (0, 1)) + above[:, None]
+    below = torch.nn.functional.pad(histogram.cumsum(1), (1, 0))
+    return (above + below[:, -1])[:, None] - below
 
 
 def _use_triton(scores: Sequence[Tensor]) -> bool:
@@ -117,66 +119,77 @@ def _use_triton(scores: Sequence[Tensor]) -> bool:
 class TorchRanking:
     """The plain path, on any device; on a CUDA device it makes the host wait, which the Triton path avoids.
 
-    Keys are made anew, a chunk at a time, whenever they are looked at: that takes less memory than to hold them. What is
-    held is the histogram of the first digit and, for each layer, the few keys that shared the prefix last asked for.
+    Keys are made anew, a chunk at a time, whenever they are looked at: that takes less memory than to hold them. What
+    is held is the histogram of the first digit and, for each layer, the few keys that share the prefix last asked for.
     """
 
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
         wide = any(score.dtype == torch.float64 for score in scores)
-        self.digits = (11, 11, 11, 10, 10, 10) if wide else (11, 10, 10)
+        self.digits: tuple[int, ...] = (12, 11, 10, 10, 10, 10) if wide else (12, 10, 9)
         self._float, self._int = (torch.float64, torch.int64) if wide else (torch.float32, torch.int32)
-        self._infinity = int(torch.tensor(float("inf"), dtype=self._float).view(self._int))
         self._scores, self._masks, self._among = scores, masks, among
         self._first: Tensor | None = None
         self._few: dict[int, tuple[int, int, Tensor]] = {}
 
     def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
-        first = shift + width == sum(self.digits)
-        if first and self._first is not None:
+        if shift + width == sum(self.digits):
+            if self._first is None:
+                self._first = torch.stack(
+                    [self._leading(i, shift, width).to(prefix.device) for i in range(len(prefix))]
+                )
             return self._first
-        rows = torch.zeros(len(self._scores), 1 << width, dtype=torch.int64, device=prefix.device)
+        rows = []
         for layer, begins in enumerate(prefix.tolist()):
-            pieces = (keys for _, keys in self._chunks(layer)) if first else [self._starting(layer, begins, shift + width)]
-            for keys in pieces:
-                digits = (keys >> shift) & ((1 << width) - 1)
-                rows[layer] += digits.bincount(minlength=1 << width).to(rows.device)
-            if begins == 0:  # those who are no candidates have been counted among the smallest
-                active = self._masks[layer].count_nonzero().to(rows.device)
-                rows[layer, 0] -= self._masks[layer].numel() - active if self._among else active
-        if first:
-            self._first = rows
-        return rows
-
-    def _starting(self, layer: int, prefix: int, shift: int) -> Tensor:
-        """The keys of a layer that begin with ``prefix``, the digits from ``shift`` on."""
-        known_shift, known_prefix, keys = self._few.get(layer, (0, -1, None))
-        if keys is not None and prefix >> max(known_shift - shift, 0) == known_prefix:
-            return keys[_where(keys >> shift == prefix)]
-        found = torch.cat([keys[_where(keys >> shift == prefix)] for _, keys in self._chunks(layer)])
-        self._few[layer] = (shift, prefix, found)
-        return found
+            digits = (self._starting(layer, begins, shift + width) >> shift) & ((1 << width) - 1)
+            rows.append(digits.bincount(minlength=1 << width).to(prefix.device))
+        return torch.stack(rows)
 
     def mark(self, threshold: Tensor, ties: Tensor) -> None:
         for layer, (least, left) in enumerate(zip(threshold.tolist(), ties.tolist(), strict=True)):
-            for mask, keys in self._chunks(layer):
-                wins = keys > least
-                if left:
-                    tied = _where(keys == least)[:left]
-                    left -= len(tied)
-                    wins[tied] = True
+            all_win = least > 0 and left == len(self._starting(layer, least, 0))
+            for mask, (candidates, keys) in zip(
+                torch.split(self._masks[layer], CHUNK), self._chunks(layer), strict=True
+            ):
+                wins = keys >= least if all_win else keys > least
+                if left and not all_win:
+                    first = _where((keys == least) & candidates)[:left]
+                    left -= len(first)
+                    wins[first] = True
                 if self._among:
                     mask.copy_(wins)
                 else:
                     mask |= wins
 
+    def _leading(self, layer: int, shift: int, width: int) -> Tensor:
+        """The histogram of a layer's first digit."""
+        row = torch.zeros(1 << width, dtype=torch.int64, device=self._scores[layer].device)
+        for _, keys in self._chunks(layer):
+            row += (keys >> shift).bincount(minlength=1 << width)
+        active = self._masks[layer].count_nonzero()
+        row[0] -= self._masks[layer].numel() - active if self._among else active  # those who are no candidates
+        return row
+
+    def _starting(self, layer: int, prefix: int, shift: int) -> Tensor:
+        """The keys of a layer's candidates that begin with ``prefix``, the digits from ``shift`` on."""
+        known_shift, known_prefix, few = self._few.get(layer, (0, -1, None))
+        if few is not None and prefix >> max(known_shift - shift, 0) == known_prefix:
+            return few[_where(few >> shift == prefix)]
+        found = []
+        for candidates, keys in self._chunks(layer):
+            hits = keys >> shift == prefix
+            found.append(keys[_where(hits if prefix else hits & candidates)])
+        few = torch.cat(found)
+        self._few[layer] = (shift, prefix, few)
+        return few
+
     def _chunks(self, layer: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pieces of a layer's mask with their keys, in order of position; a key is 0 where there is no candidate."""
-        flat, mask = self._scores[layer].reshape(-1), self._masks[layer]
-        for start in range(0, len(flat), CHUNK):
-            piece = mask[start : start + CHUNK]
-            bits = flat[start : start + CHUNK].to(self._float).abs().view(self._int)
-            keys = bits.clamp_(max=self._infinity + 1).add_(1)  # one key for all NaNs
-            yield piece, keys.mul_(piece if self._among else ~piece)
+        """Which positions are candidates, and their keys, a chunk at a time; a key is 0 where there is no candidate."""
+        largest = torch.iinfo(self._int).max
+        flat, masks = self._scores[layer].reshape(-1), self._masks[layer]
+        for scores, mask in zip(torch.split(flat, CHUNK), torch.split(masks, CHUNK), strict=True):
+            candidates = mask if self._among else ~mask
+            bits = scores.to(self._float).view(self._int) & largest  # without the sign
+            yield candidates, bits.mul_(candidates)
 
 
 def _where(condition: Tensor) -> Tensor:

@@ -31,8 +31,7 @@ def _candidates(table, layer, offsets, AMONG: tl.constexpr, DTYPE: tl.constexpr)
     inside = offsets < tl.load(table + 3 * layer + 2)
     candidate = inside & (tl.load(mask + offsets, mask=inside, other=1 - AMONG) == AMONG)
     value = tl.load(scores + offsets, mask=candidate, other=0.0).to(tl.float32)
-    key = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    return tl.minimum(key, 0x7F800001), candidate, mask  # one key for all NaNs
+    return value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, candidate, mask
 
 
 @triton.jit
@@ -91,7 +90,8 @@ def _mark(
 @lru_cache(maxsize=16)
 def _pieces(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """[pieces, 2]: layer and start of each piece; and the number of the first piece of each layer."""
-    rows, first = [], []
+    rows: list[list[int]] = []
+    first: list[int] = []
     for layer, size in enumerate(sizes):
         first.append(len(rows))
         rows += [[layer, start] for start in range(0, size, PIECE)]

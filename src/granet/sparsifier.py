@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from granet.clock import Clock
 from granet.distributions import kept
@@ -127,7 +128,9 @@ class Sparsifier:
         """
         if self._update_is_next and self.method.needs_gradient:
             self._keep_dense_gradients()
-        zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers.values() if layer.weight.grad is not None)
+        zero_inactive(
+            (layer.weight.grad, layer.mask) for layer in self._layers.values() if layer.weight.grad is not None
+        )
 
     def advance(self) -> None:
         """Count one optimizer step and, if it is time, update the masks.
@@ -202,7 +205,7 @@ class Sparsifier:
                 layer.dense_gradient = torch.where(fresh, grad.detach(), kept_grad)
 
     def _update(self) -> None:
-        movable = []
+        movable, nothing = [], []
         for layer in self._layers.values():
             if layer.dense_gradient is None and layer.weight.grad is not None:
                 layer.dense_gradient = layer.weight.grad.detach()
@@ -210,10 +213,10 @@ class Sparsifier:
                 self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
             else:
                 movable.append(layer)
+                nothing.append(layer.dense_gradient.mul(0).sum().to(self._net.device))
         if movable:
             self._target = self.method.target(self._clock)
-            finite = [layer.dense_gradient.mul(0).sum().to(self._net.device) for layer in movable]
-            accept = (torch.stack(finite) == 0).all()  # 0 * inf and 0 * nan are nan
+            accept = (torch.stack(nothing) == 0).all()  # 0 * inf and 0 * nan are nan
             self._net.open(self._clock.step, movable)
             self.method.update(self._net, self._clock)
             self._net.commit(accept)
@@ -285,7 +288,9 @@ class Sparsifier:
 
     def _check_state(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
         """The masks in a state dict; ValueError, with nothing changed, if it is not one of this model and method."""
-        missing = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "fresh_state", "history"} - set(state)
+        missing = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "fresh_state", "history"} - set(
+            state
+        )
         if missing:
             raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
         if state["method"] != method_name(self.method):
@@ -301,10 +306,10 @@ class Sparsifier:
         """Unhook from the optimizer; the weights stay sparse."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles.clear()
 
     def _hook(self) -> None:
-        self._handles = [
+        self._handles: list[RemovableHandle] = [
             self._optimizer.register_step_pre_hook(self._before_step),
             self._optimizer.register_step_post_hook(self._after_step),
         ]

@@ -66,7 +66,7 @@ class RigL(SparseToSparse):
 @register("rigl-itop", paper="Liu et al. 2021, arXiv 2102.02887", sparse_to_sparse=True, regrows=True)
 @dataclass(frozen=True, kw_only=True)
 class RigLITOP(SparseToSparse):
-    """RigL with rare updates to the end of training, so that more weights are ever active (0.5 to 0.005, every 1000)."""
+    """RigL with rare updates up to the end, so that more weights are ever active (0.5 to 0.005, every 1000 steps)."""
 
     regrow_end: float = 0.005
 
