@@ -88,8 +88,11 @@ def _mark(
 
 
 @lru_cache(maxsize=16)
-def _pieces(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """[pieces, 2]: layer and start of each piece; and the number of the first piece of each layer."""
+def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int) -> tuple[Tensor, Tensor]:
+    """[pieces, 2]: layer and start of each piece; and the number of the first piece of each layer.
+
+    Kept for each stream apart: on another one, the copy to the device might not be done yet.
+    """
     rows: list[list[int]] = []
     first: list[int] = []
     for layer, size in enumerate(sizes):
@@ -111,7 +114,8 @@ class TritonRanking:
         device = scores[0].device
         rows = zip(self._scores, masks, strict=True)
         self._table = to_device([[score.data_ptr(), mask.data_ptr(), score.numel()] for score, mask in rows], device)
-        self._pieces, self._first = _pieces(tuple(score.numel() for score in scores), device)
+        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+        self._pieces, self._first = _pieces(tuple(score.numel() for score in scores), device, stream)
         self._constants = {"AMONG": int(among), "DTYPE": _DTYPES[common], "PIECE": PIECE, "BLOCK": BLOCK}
 
     def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:

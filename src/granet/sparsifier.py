@@ -101,7 +101,8 @@ class Sparsifier:
     @property
     def sparsity(self) -> float:
         """Zeroed weights over all sparsified weights, counted now."""
-        return 1 - sum(layer.active for layer in self._layers.values()) / self._net.numel
+        active = torch.stack([layer.mask.count_nonzero().to(self._net.device) for layer in self._net.layers])
+        return 1 - int(active.sum()) / self._net.numel
 
     @property
     def target_sparsity(self) -> float:

@@ -15,9 +15,10 @@ from granet.methods import create_method
 from granet.models import create_model
 from granet.sparsifier import Sparsifier, sparsify
 from granet.training.batches import Batches, normaliser
+from granet.training.graph import GraphStep
 from granet.training.recipe import DENSE, Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch, share
-from granet.training.step import evaluate, training_step
+from granet.training.step import Step, eager_step, evaluate, loss_function
 
 
 class Training:
@@ -33,6 +34,8 @@ class Training:
         torch.manual_seed(recipe.seed)
         self.recipe = recipe
         self.model = create_model(recipe.model, num_classes=data.classes, in_channels=data.shape[0]).to(device)
+        if device.type == "cuda":
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._optimizer = torch.optim.SGD(
             self.model.parameters(),
             lr=recipe.lr,
@@ -43,41 +46,55 @@ class Training:
         milestones = sorted(clock.steps(milestone, "milestones") for milestone in recipe.milestones)
         self._schedule = torch.optim.lr_scheduler.MultiStepLR(self._optimizer, milestones, recipe.gamma)
         self.sparsifier = _attach(recipe, self.model, self._optimizer, clock)
-        self._normalise = normaliser(data.mean, data.std, device)
+        self._normalise = normaliser(data.mean, data.std, device, getattr(torch, recipe.precision))
         self._batches = Batches(
             data.train_images.to(device),
             data.train_labels.to(device),
             batch_size=recipe.batch_size,
             normalise=self._normalise,
             crop=recipe.crop,
+            padding=recipe.padding,
             flip=recipe.flip,
             seed=recipe.seed,
         )
         self._val = data.val_images.to(device), data.val_labels.to(device)
         self._test = data.test_images.to(device), data.test_labels.to(device)
         self._image = torch.zeros(1, *data.shape, device=device)
+        self._totals = torch.zeros(2, device=device)
+        self._step = self._make_step()
         self.records: list[EpochRecord] = []
+
+    def _make_step(self) -> Step:
+        """On a GPU one CUDA graph, elsewhere the plain step."""
+        loss = loss_function(self.model, self.recipe.precision)
+        if self.recipe.compile:
+            loss = torch.compile(loss, dynamic=False)
+        if self._totals.device.type != "cuda":
+            return eager_step(loss, self._optimizer, self._totals)
+        batch_size = self.recipe.batch_size
+        images = self._normalise(self._test[0][:1].expand(batch_size, -1, -1, -1))
+        labels = torch.zeros(batch_size, dtype=torch.int64, device=images.device)
+        compile = self.recipe.compile
+        return GraphStep(self.model, loss, self._optimizer, self.sparsifier, self._totals, images, labels, compile)
 
     def epochs(self) -> Iterator[EpochRecord]:
         """Train to the end, an epoch at a time, with an evaluation on validation and test images after each.
 
         Nothing is selected: the model at the end is that of the last epoch.
         """
-        totals = torch.zeros(2, device=self._image.device)
-        step = training_step(self.model, self._optimizer, totals)
         seen = len(self._batches) * self.recipe.batch_size
         began = time.perf_counter()
         for epoch in range(1, self.recipe.epochs + 1):
             self.model.train()
-            totals.zero_()
+            self._totals.zero_()
             for images, labels in self._batches.epoch():
                 lr = self._optimizer.param_groups[0]["lr"]
-                step(images, labels)
+                self._step(images, labels)
                 self._schedule.step()
-            val = evaluate(self.model, *self._val, self._normalise)
-            test = evaluate(self.model, *self._test, self._normalise)
+            val = evaluate(self.model, *self._val, self._normalise, self.recipe.precision)
+            test = evaluate(self.model, *self._test, self._normalise, self.recipe.precision)
             train_loss, train_accuracy, val_accuracy, test_accuracy = torch.stack(
-                [*(totals / seen), val, test]
+                [*(self._totals / seen), val, test]
             ).tolist()
             self.records.append(
                 EpochRecord(

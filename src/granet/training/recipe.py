@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from granet.clock import Clock, Time
+from granet.data.augment import PadMode
 
 DENSE = "dense"  # the method of a run that sparsifies nothing
+PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Recipe:
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
     embedded digits. SGD throughout, as in the paper; the learning rate is multiplied by `gamma` at each milestone.
+    `precision` is that of activations and products ("bfloat16" by autocast); weights and gradients are float32 always.
+    `compile` fuses the forward and backward pass with `torch.compile`.
     """
 
     model: str = "digits_net"
@@ -33,7 +37,10 @@ class Recipe:
     milestones: tuple[Time, ...] = ("50%", "75%")
     gamma: float = 0.1
     crop: int = 0
+    padding: PadMode = "reflect"
     flip: bool = False
+    precision: str = "float32"
+    compile: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -45,6 +52,8 @@ class Recipe:
         _check("weight_decay", self.weight_decay, self.weight_decay >= 0, "must be 0 or more")
         _check("gamma", self.gamma, self.gamma > 0, "must be above 0")
         _check("crop", self.crop, self.crop >= 0, "must be 0 or more pixels")
+        _check("padding", self.padding, self.padding in get_args(PadMode), f"must be one of {get_args(PadMode)}")
+        _check("precision", self.precision, self.precision in PRECISIONS, f"must be one of {PRECISIONS}")
         _check("seed", self.seed, 0 <= self.seed < 2**63, "must be 0 or more, below 2**63")
 
     def clock(self, training_images: int) -> Clock:

@@ -1,0 +1,133 @@
+"""The whole training step as one CUDA graph: forward, backward and masked SGD, replayed with no work for the host.
+
+Gradients are masked on their way into the optimizer's arithmetic and stay dense in ``.grad``, where a mask update finds
+them. Masks, weights and momentum keep their storage, so masks change between replays and nothing is captured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from granet.sparsifier import Sparsifier
+from granet.training.step import Loss
+
+WARM_UP = 3
+"""Steps before capture: libraries choose their kernels and allocate their workspaces in these."""
+
+
+class GraphStep:
+    """Trains on one batch; the same arithmetic as the eager step with ``torch.optim.SGD``."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        optimizer: torch.optim.SGD,
+        sparsifier: Sparsifier | None,
+        totals: Tensor,
+        images: Tensor,
+        labels: Tensor,
+        compile: bool,
+    ) -> None:
+        """``images`` and ``labels`` are a batch of the shape, type and layout that all batches will have."""
+        (self._group,) = optimizer.param_groups
+        self._sparsifier = sparsifier
+        self._images, self._labels = images.clone(), labels.clone()
+        self._lr = torch.zeros((), device=images.device)
+        self._lr_on_device = 0.0
+        parameters = [parameter for parameter in self._group["params"] if parameter.requires_grad]
+        for parameter in parameters:
+            optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+        update = torch.compile(masked_sgd, dynamic=False) if compile else masked_sgd
+        masks = {id(layer.weight): layer.mask for layer in sparsifier.layers.values()} if sparsifier else {}
+
+        def step() -> None:
+            mean_loss, sums = loss(self._images, self._labels)
+            mean_loss.backward()  # type: ignore[no-untyped-call]
+            totals.add_(sums)
+            _apply(update, parameters, optimizer, masks, self._lr, self._group)
+
+        self._graph = _capture(step, model, optimizer, totals)
+
+    def __call__(self, images: Tensor, labels: Tensor) -> None:
+        self._images.copy_(images, non_blocking=True)
+        self._labels.copy_(labels, non_blocking=True)
+        if self._group["lr"] != self._lr_on_device:
+            self._lr_on_device = self._group["lr"]
+            self._lr.fill_(self._lr_on_device)
+        self._graph.replay()
+        if self._sparsifier is not None:
+            self._sparsifier.advance()
+
+
+def masked_sgd(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    masks: list[Tensor | None],
+    momenta: list[Tensor],
+    lr: Tensor,
+    momentum: float,
+    weight_decay: float,
+    nesterov: bool,
+) -> None:
+    """A step of SGD in place on ``weights`` and ``momenta``; gradients are taken as zero where a mask is False."""
+    gradients = [
+        gradient if mask is None else torch.where(mask, gradient, 0.0)
+        for gradient, mask in zip(gradients, masks, strict=True)
+    ]
+    gradients = list(torch._foreach_add(gradients, weights, alpha=weight_decay))
+    torch._foreach_mul_(momenta, momentum)
+    torch._foreach_add_(momenta, gradients)
+    directions = torch._foreach_add(gradients, momenta, alpha=momentum) if nesterov else momenta
+    torch._foreach_sub_(weights, torch._foreach_mul(directions, lr))
+
+
+@torch.no_grad()
+def _apply(
+    update: Callable[..., None],
+    parameters: list[nn.Parameter],
+    optimizer: torch.optim.SGD,
+    masks: dict[int, Tensor],
+    lr: Tensor,
+    group: dict[str, float],
+) -> None:
+    held = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
+    update(
+        [parameter.detach() for parameter, _ in held],
+        [gradient for _, gradient in held],
+        [masks.get(id(parameter)) for parameter, _ in held],
+        [optimizer.state[parameter]["momentum_buffer"] for parameter, _ in held],
+        lr,
+        group["momentum"],
+        group["weight_decay"],
+        bool(group["nesterov"]),
+    )
+
+
+def _capture(
+    step: Callable[[], None], model: nn.Module, optimizer: torch.optim.SGD, totals: Tensor
+) -> torch.cuda.CUDAGraph:
+    """Warm up, put everything back as it was, and capture.
+
+    The first forward pass happens on the side stream: a parameter's gradient node belongs to the stream it was made on.
+    """
+    momenta = [state["momentum_buffer"] for state in optimizer.state.values()]
+    tensors = [*(tensor.detach() for tensor in model.state_dict().values()), *momenta, totals]
+    before = [tensor.clone() for tensor in tensors]
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP):
+            optimizer.zero_grad(set_to_none=True)
+            step()
+        optimizer.zero_grad(set_to_none=True)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for tensor, value in zip(tensors, before, strict=True):
+        tensor.copy_(value)
+    return graph
