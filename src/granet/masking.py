@@ -1,4 +1,4 @@
-"""Zeroing what a mask says is inactive: the one operation of every training step."""
+"""What every training step does to gradients: zero what a mask says is inactive, and see whether all are finite."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+
+from granet.layer_table import has_triton
 
 _INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -17,12 +19,35 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
 
     The multiplication is done on the bits, as integers: a NaN or inf at an inactive position becomes 0 too
     (NaN * 0 is NaN), so that inactive weights stay exactly zero whatever a gradient holds. It is also several times
-    faster than multiplying floats by a bool mask.
+    faster than multiplying floats by a bool mask. On a GPU a Triton kernel writes the zeros of all layers at once.
     """
-    groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
+    groups: dict[tuple[torch.device, torch.dtype, bool], tuple[list[Tensor], list[Tensor]]] = defaultdict(
+        lambda: ([], [])
+    )
     for tensor, mask in pairs:
-        bits, masks = groups[tensor.device, tensor.dtype]
-        bits.append(tensor.detach().view(_INTEGER[tensor.element_size()]))
+        alike = tensor.stride() == mask.stride()
+        tensors, masks = groups[tensor.device, tensor.dtype, alike]
+        tensors.append(tensor)
         masks.append(mask)
-    for bits, masks in groups.values():
-        torch._foreach_mul_(bits, masks)
+    for (device, _, alike), (tensors, masks) in groups.items():
+        if device.type == "cuda" and alike and has_triton():
+            from granet import masking_triton
+
+            masking_triton.zero_inactive(tensors, masks)
+        else:
+            integer = _INTEGER[tensors[0].element_size()]
+            torch._foreach_mul_([tensor.detach().view(integer) for tensor in tensors], masks)
+
+
+@torch.no_grad()
+def all_finite(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
+    """Whether no element is NaN or infinite, as a bool tensor without dimensions on ``device``; no host wait."""
+    groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
+    for tensor in tensors:
+        groups[tensor.device, tensor.dtype].append(tensor)
+    finite = []
+    for (_, dtype), group in groups.items():
+        wide = torch.promote_types(dtype, torch.float32)
+        sums = torch._foreach_norm(group, 1, dtype=wide)  # of absolute values
+        finite.append(torch.stack(sums).isfinite().all().to(device))
+    return torch.stack(finite).all()

@@ -38,27 +38,29 @@ class SparseNet:
 
     # A proposal is opened at a mask update, moved by the method, then committed.
 
-    def open(self, draw: int, movable: Sequence[SparseLayer]) -> None:
-        """Begin a proposal from the present masks; only ``movable`` layers may change in it."""
+    def open(self, draw: int, movable: Sequence[SparseLayer], accept: Tensor) -> None:
+        """Begin a proposal from the present masks; only ``movable`` layers may change in it.
+
+        Where ``accept`` (a bool tensor without dimensions) is false, every move moves nothing: the device decides
+        whether there is an update, and the host need not know.
+        """
         self._draw = draw
+        self._accept = accept
         self._movable = list(movable)
         self._index = to_device([layer.index for layer in movable], self.device)
-        self._proposed = [layer.mask.reshape(-1).clone() for layer in movable]
+        self._proposed = _flat_copies([layer.mask for layer in movable])
         self._counts = self.active[self._index]
         self._thinning: tuple[Score, Ranking] | None = None
         self.pruned = to_device(0, self.device)
         self.regrown = to_device(0, self.device)
 
     @torch.no_grad()
-    def commit(self, accept: Tensor) -> None:
-        """Write the proposal into the masks, in place, where ``accept`` (a bool tensor without dimensions) is true."""
+    def commit(self) -> None:
+        """Write the proposal into the masks, in place."""
         self._settle()
-        for layer, proposed in zip(self._movable, self._proposed, strict=True):
-            mask = layer.mask
-            torch.where(accept.to(mask.device), proposed.view(mask.shape), mask, out=mask)
-        changed = self.active.index_copy(0, self._index, self._counts)
-        self.active = torch.where(accept, changed, self.active)
-        self.pruned, self.regrown = self.pruned * accept, self.regrown * accept
+        masks = [layer.mask for layer in self._movable]
+        torch._foreach_copy_(masks, [p.view(mask.shape) for p, mask in zip(self._proposed, masks, strict=True)])
+        self.active = self.active.index_copy(0, self._index, self._counts)
         del self._proposed
 
     # The moves.
@@ -81,10 +83,11 @@ class SparseNet:
         if scope is None:
             immovable = self.active.sum() - self.active[self._index].sum()
             floors = torch.full_like(before, self.floor)
-            self._counts = global_counts(ranking, kept(self.numel, sparsity) - immovable, floors)
+            budget = global_counts(ranking, kept(self.numel, sparsity) - immovable, floors)
         else:
             shares = to_device(self.shares(sparsity, scope), self.device)
-            self._counts = torch.minimum(shares[self._index], before)
+            budget = torch.minimum(shares[self._index], before)
+        self._counts = torch.where(self._accept, budget, before)
         self.pruned = self.pruned + before.sum() - self._counts.sum()
 
     @torch.no_grad()
@@ -96,7 +99,7 @@ class SparseNet:
         The smallest ``drop`` scores go; the largest ``grow`` scores among all inactive weights come, the just dropped
         included. A weight dropped and grown at once was never switched off, so it keeps its value and optimizer state.
         """
-        moved = rounding(self._counts.double() * ratio).long()
+        moved = rounding(self._counts.double() * ratio).long() * self._accept
         self._rank(drop)
         self._counts = self._counts - moved
         self._settle()
@@ -126,3 +129,13 @@ class SparseNet:
 
     def _scores(self, score: Score) -> list[Tensor]:
         return [score(layer, self._draw) for layer in self._movable]
+
+
+def _flat_copies(masks: Sequence[Tensor]) -> list[Tensor]:
+    """A flat copy of each mask, in logical order; those on one device are copied together."""
+    copies: dict[int, Tensor] = {}
+    for device in {mask.device for mask in masks}:
+        here = [i for i, mask in enumerate(masks) if mask.device == device]
+        joined = torch.cat([masks[i].reshape(-1) for i in here])
+        copies |= zip(here, torch.split(joined, [masks[i].numel() for i in here]), strict=True)
+    return [copies[i] for i in range(len(masks))]

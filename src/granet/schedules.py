@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def cubic(initial: float, final: float, progress: float) -> float:
@@ -30,3 +31,12 @@ def cosine(initial: float, final: float, progress: float) -> float:
     [0.5, 0.2525, 0.005]
     """
     return final + (initial - final) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def multistep(initial: float, factor: float, milestones: Sequence[int], step: int) -> float:
+    """``initial``, multiplied by ``factor`` at each milestone that ``step`` has reached: the usual learning rate.
+
+    >>> [round(multistep(0.1, 0.1, (80, 120), step), 6) for step in (0, 79, 80, 120)]
+    [0.1, 0.1, 0.01, 0.001]
+    """
+    return initial * factor ** sum(step >= milestone for milestone in milestones)

@@ -20,6 +20,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from granet.layer_table import has_triton
+
 CHUNK = 1 << 17
 """Elements handled at once: temporaries stay small and in cache."""
 
@@ -33,7 +35,7 @@ class Ranking(Protocol):
         ...
 
     def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
-        """[layers, 2**width] int64: candidates by the digit at ``shift``, among keys that begin with ``prefix``."""
+        """[layers, 2**width] integers: candidates by the digit at ``shift``, among keys that begin with ``prefix``."""
         ...
 
     def mark(self, threshold: Tensor, ties: Tensor) -> None:
@@ -107,13 +109,8 @@ def _at_least(histogram: Tensor, above: Tensor) -> Tensor:
 
 def _use_triton(scores: Sequence[Tensor]) -> bool:
     devices = {score.device for score in scores}
-    if len(devices) != 1 or next(iter(devices)).type != "cuda" or any(s.dtype == torch.float64 for s in scores):
-        return False
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    one_gpu = len(devices) == 1 and scores[0].device.type == "cuda"
+    return one_gpu and has_triton() and all(score.dtype != torch.float64 for score in scores)
 
 
 class TorchRanking:

@@ -7,18 +7,13 @@ lie. The keys and the order are those of the plain path in ``selection.py``, so 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from granet.transfer import to_device
-
-BLOCK = 2048
-PIECE = 8 * BLOCK
-"""Elements that one program walks through, a block at a time."""
+from granet import layer_table as tables
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
@@ -87,52 +82,46 @@ def _mark(
         left -= tl.sum(tied, 0)
 
 
-@lru_cache(maxsize=16)
-def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int) -> tuple[Tensor, Tensor]:
-    """[pieces, 2]: layer and start of each piece; and the number of the first piece of each layer.
-
-    Kept for each stream apart: on another one, the copy to the device might not be done yet.
-    """
-    rows: list[list[int]] = []
-    first: list[int] = []
-    for layer, size in enumerate(sizes):
-        first.append(len(rows))
-        rows += [[layer, start] for start in range(0, size, PIECE)]
-    return to_device(rows, device), to_device(first, device)
-
-
 class TritonRanking:
     """The candidates of layers on one CUDA device."""
 
-    digits = (8, 8, 8, 7)
+    digits = (11, 10, 10)
 
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
         dtypes = {score.dtype for score in scores}
         common = dtypes.pop() if len(dtypes) == 1 else torch.float32
         self._scores = [score.reshape(-1).to(common) for score in scores]  # kept alive: the table holds addresses
-        self._masks = masks
-        device = scores[0].device
-        rows = zip(self._scores, masks, strict=True)
-        self._table = to_device([[score.data_ptr(), mask.data_ptr(), score.numel()] for score, mask in rows], device)
-        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-        self._pieces, self._first = _pieces(tuple(score.numel() for score in scores), device, stream)
-        self._constants = {"AMONG": int(among), "DTYPE": _DTYPES[common], "PIECE": PIECE, "BLOCK": BLOCK}
+        self._table = tables.layer_table(self._scores, masks)
+        self._pieces, self._first_piece = tables.pieces([score.numel() for score in scores], scores[0].device)
+        self._constants = {
+            "AMONG": int(among),
+            "DTYPE": _DTYPES[common],
+            "PIECE": tables.PIECE,
+            "BLOCK": tables.BLOCK,
+        }
+        self._first: Tensor | None = None
 
     def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
-        counts = torch.zeros(len(self._scores), 1 << width, dtype=torch.int32, device=prefix.device)
         first = shift + width == sum(self.digits)
-        _histogram[self._grid](
-            self._table, self._pieces, prefix, counts, shift, WIDTH=width, FIRST=first, **self._constants
-        )
-        return counts.long()
+        if first and self._first is not None:
+            return self._first
+        counts = torch.zeros(len(self._scores), 1 << width, dtype=torch.int32, device=prefix.device)
+        with torch.cuda.device_of(prefix):
+            _histogram[self._grid](
+                self._table, self._pieces, prefix, counts, shift, WIDTH=width, FIRST=first, **self._constants
+            )
+        if first:
+            self._first = counts
+        return counts
 
     def mark(self, threshold: Tensor, ties: Tensor) -> None:
         found = torch.empty(len(self._pieces), dtype=torch.int64, device=threshold.device)
-        _count_ties[self._grid](self._table, self._pieces, threshold, found, **self._constants)
         layer = self._pieces[:, 0]
-        before = found.cumsum(0) - found
-        allowance = ties[layer] - (before - before[self._first[layer]])
-        _mark[self._grid](self._table, self._pieces, threshold, allowance, **self._constants)
+        with torch.cuda.device_of(threshold):
+            _count_ties[self._grid](self._table, self._pieces, threshold, found, **self._constants)
+            before = found.cumsum(0) - found
+            allowance = ties[layer] - (before - before[self._first_piece[layer]])
+            _mark[self._grid](self._table, self._pieces, threshold, allowance, **self._constants)
 
     @property
     def _grid(self) -> tuple[int]:

@@ -15,7 +15,7 @@ from granet.clock import Clock
 from granet.distributions import kept
 from granet.history import History, UpdateRecord
 from granet.layers import SparseLayer, find_layers
-from granet.masking import zero_inactive
+from granet.masking import all_finite, zero_inactive
 from granet.methods import Method, method_name
 from granet.net import SparseNet
 from granet.optimizer_state import OptimizerState
@@ -80,9 +80,9 @@ class Sparsifier:
         self._leak_check_due = False
         self._leak_checks_left = 2
 
-        self._net.open(draw=0, movable=layers)
+        self._net.open(draw=0, movable=layers, accept=torch.tensor(True, device=self._net.device))
         method.begin(self._net)
-        self._net.commit(torch.tensor(True, device=self._net.device))
+        self._net.commit()
         self._apply_masks()
         self._hook()
 
@@ -193,20 +193,25 @@ class Sparsifier:
     # The mask update.
 
     def _keep_dense_gradients(self) -> None:
+        sources, copies = [], []
         for layer in self._layers.values():
             grad, kept_grad = layer.weight.grad, layer.dense_gradient
             if grad is None:
                 layer.dense_gradient = None
             elif kept_grad is None:
-                layer.dense_gradient = grad.detach().clone()
+                layer.dense_gradient = torch.empty_like(layer.weight, dtype=grad.dtype)
+                sources.append(grad.detach())
+                copies.append(layer.dense_gradient)
             else:
                 # A second call before the step. Gradients that are masked already have nothing to add, whereas those of
                 # a new backward pass (after a step that GradScaler skipped) replace what was kept.
                 fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
                 layer.dense_gradient = torch.where(fresh, grad.detach(), kept_grad)
+        if copies:
+            torch._foreach_copy_(copies, sources)
 
     def _update(self) -> None:
-        movable, nothing = [], []
+        movable, gradients = [], []
         for layer in self._layers.values():
             if layer.dense_gradient is None and layer.weight.grad is not None:
                 layer.dense_gradient = layer.weight.grad.detach()
@@ -214,13 +219,13 @@ class Sparsifier:
                 self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
             else:
                 movable.append(layer)
-                nothing.append(layer.dense_gradient.mul(0).sum().to(self._net.device))
+                gradients.append(layer.dense_gradient)
         if movable:
             self._target = self.method.target(self._clock)
-            accept = (torch.stack(nothing) == 0).all()  # 0 * inf and 0 * nan are nan
-            self._net.open(self._clock.step, movable)
+            accept = all_finite(gradients, self._net.device)
+            self._net.open(self._clock.step, movable, accept)
             self.method.update(self._net, self._clock)
-            self._net.commit(accept)
+            self._net.commit()
             self._apply_masks()
             self._history.add(
                 self._clock.step, self._target, self._net.pruned, self._net.regrown, accept, self._net.active

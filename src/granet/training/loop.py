@@ -13,6 +13,7 @@ from granet.data.dataset import ImageSet
 from granet.flops import flops
 from granet.methods import create_method
 from granet.models import create_model
+from granet.schedules import multistep
 from granet.sparsifier import Sparsifier, sparsify
 from granet.training.batches import Batches, normaliser
 from granet.training.graph import GraphStep
@@ -43,8 +44,7 @@ class Training:
             nesterov=recipe.nesterov,
             weight_decay=recipe.weight_decay,
         )
-        milestones = sorted(clock.steps(milestone, "milestones") for milestone in recipe.milestones)
-        self._schedule = torch.optim.lr_scheduler.MultiStepLR(self._optimizer, milestones, recipe.gamma)
+        self._milestones = [clock.steps(milestone, "milestones") for milestone in recipe.milestones]
         self.sparsifier = _attach(recipe, self.model, self._optimizer, clock)
         self._normalise = normaliser(data.mean, data.std, device, getattr(torch, recipe.precision))
         self._batches = Batches(
@@ -87,10 +87,10 @@ class Training:
         for epoch in range(1, self.recipe.epochs + 1):
             self.model.train()
             self._totals.zero_()
-            for images, labels in self._batches.epoch():
-                lr = self._optimizer.param_groups[0]["lr"]
+            for step, (images, labels) in enumerate(self._batches.epoch(), start=(epoch - 1) * len(self._batches)):
+                lr = multistep(self.recipe.lr, self.recipe.gamma, self._milestones, step)
+                self._optimizer.param_groups[0]["lr"] = lr
                 self._step(images, labels)
-                self._schedule.step()
             val = evaluate(self.model, *self._val, self._normalise, self.recipe.precision)
             test = evaluate(self.model, *self._test, self._normalise, self.recipe.precision)
             train_loss, train_accuracy, val_accuracy, test_accuracy = torch.stack(
