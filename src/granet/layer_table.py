@@ -35,8 +35,8 @@ def layer_table(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
     return _kept(tuple(rows), tensors[0].device, _stream(tensors[0].device))
 
 
-def pieces(sizes: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """[pieces, 2]: layer and start of each piece; and the number of the first piece of each layer."""
+def pieces(sizes: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """[pieces, 2]: layer and start of each piece; the first piece of each layer, and how many it has."""
     return _pieces(tuple(sizes), device, _stream(device), PIECE)
 
 
@@ -46,13 +46,13 @@ def _kept(rows: tuple[tuple[int, ...], ...], device: torch.device, stream: int) 
 
 
 @lru_cache(maxsize=64)
-def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int, piece: int) -> tuple[Tensor, Tensor]:
+def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int, piece: int) -> tuple[Tensor, Tensor, Tensor]:
     rows: list[tuple[int, int]] = []
     first: list[int] = []
     for layer, size in enumerate(sizes):
         first.append(len(rows))
         rows += [(layer, start) for start in range(0, size, piece)]
-    return to_device(rows, device), to_device(first, device)
+    return to_device(rows, device), to_device(first, device), to_device([-(-size // piece) for size in sizes], device)
 
 
 def _stream(device: torch.device) -> int:

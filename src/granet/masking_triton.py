@@ -31,7 +31,7 @@ def zero_inactive(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> None:
     """In place, for tensors of one device and dtype that lie in memory as their masks do."""
     device = tensors[0].device
     table = tables.layer_table(tensors, masks)
-    pieces, _ = tables.pieces([tensor.numel() for tensor in tensors], device)
+    pieces, _, _ = tables.pieces([tensor.numel() for tensor in tensors], device)
     with torch.cuda.device_of(tensors[0]):
         _zero_inactive[(len(pieces),)](
             table, pieces, INTEGER=_INTEGER[tensors[0].element_size()], PIECE=tables.PIECE, BLOCK=tables.BLOCK

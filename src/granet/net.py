@@ -13,7 +13,7 @@ from torch import Tensor
 from granet.distributions import Distribution, counts, kept
 from granet.layers import SparseLayer
 from granet.scores import Score, random
-from granet.selection import Ranking, global_counts, rank, select
+from granet.selection import Ranking, rank
 from granet.transfer import to_device
 
 
@@ -83,7 +83,7 @@ class SparseNet:
         if scope is None:
             immovable = self.active.sum() - self.active[self._index].sum()
             floors = torch.full_like(before, self.floor)
-            budget = global_counts(ranking, kept(self.numel, sparsity) - immovable, floors)
+            budget = ranking.global_counts(kept(self.numel, sparsity) - immovable, floors)
         else:
             shares = to_device(self.shares(sparsity, scope), self.device)
             budget = torch.minimum(shares[self._index], before)
@@ -103,7 +103,7 @@ class SparseNet:
         self._rank(drop)
         self._counts = self._counts - moved
         self._settle()
-        select(rank(self._scores(grow), self._proposed, among=False), moved)
+        rank(self._scores(grow), self._proposed, among=False).select(moved)
         self._counts = self._counts + moved
         self.regrown = self.regrown + moved.sum()
 
@@ -124,7 +124,7 @@ class SparseNet:
 
     def _settle(self) -> None:
         if self._thinning is not None:
-            select(self._thinning[1], self._counts)
+            self._thinning[1].select(self._counts)
             self._thinning = None
 
     def _scores(self, score: Score) -> list[Tensor]:

@@ -27,84 +27,32 @@ CHUNK = 1 << 17
 
 
 class Ranking(Protocol):
-    """The candidates of some layers, ordered by score: what the search below asks about them, and tells them."""
+    """The candidates of some layers, ordered by score."""
 
-    @property
-    def digits(self) -> tuple[int, ...]:
-        """Bit widths of the digits of a key, from the most significant one."""
+    def select(self, counts: Tensor) -> None:
+        """Let exactly ``counts[layer]`` candidates win in each layer, those with the largest scores (at most all)."""
         ...
 
-    def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
-        """[layers, 2**width] integers: candidates by the digit at ``shift``, among keys that begin with ``prefix``."""
-        ...
+    def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
+        """How many candidates each layer keeps when the ``total`` largest of all layers together are kept.
 
-    def mark(self, threshold: Tensor, ties: Tensor) -> None:
-        """Write the outcome: winners are keys above the layer's threshold, and the first ``ties`` equal to it."""
+        A layer keeps at least ``floors[layer]`` of them (all it has, if fewer); the others then give up as many, so the
+        sum is ``total`` still. A total beyond what there is, or below the sum of the floors, is met as nearly as
+        possible.
+        """
         ...
 
 
 def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> Ranking:
     """Order the positions where the mask is ``among`` by the absolute value of their scores, layer by layer.
 
-    ``masks`` are flat bool tensors that the selection overwrites: a candidate that wins becomes True, another False.
+    ``masks`` are flat bool tensors that a selection overwrites: a candidate that wins becomes True, another False.
     """
     if _use_triton(scores):
         from granet.selection_triton import TritonRanking
 
         return TritonRanking(scores, masks, among)
     return TorchRanking(scores, masks, among)
-
-
-def select(ranking: Ranking, counts: Tensor) -> None:
-    """Let exactly ``counts[layer]`` candidates win in each layer, those with the largest scores (at most all)."""
-    prefix = torch.zeros_like(counts)
-    above = torch.zeros_like(counts)  # candidates known to rank above everything that begins with prefix
-    for shift, width in _walk(ranking.digits):
-        at_least = _at_least(ranking.histogram(prefix, shift, width), above)
-        if shift + width == sum(ranking.digits):
-            counts = counts.clamp(max=at_least[:, 0])
-        digit = (at_least[:, :-1] >= counts[:, None]).sum(1) - 1
-        above = at_least.gather(1, digit[:, None] + 1).squeeze(1)
-        prefix = (prefix << width) | digit
-    ranking.mark(prefix, counts - above)
-
-
-def global_counts(ranking: Ranking, total: Tensor, floors: Tensor) -> Tensor:
-    """How many candidates each layer keeps when the ``total`` largest of all layers together are kept.
-
-    A layer keeps at least ``floors[layer]`` of them (all it has, if fewer); the others then give up as many, so the
-    sum is ``total`` still. A total beyond what there is, or below the sum of the floors, is met as nearly as possible.
-    """
-    prefix = torch.zeros_like(floors)
-    above = torch.zeros_like(floors)
-    for shift, width in _walk(ranking.digits):
-        at_least = _at_least(ranking.histogram(prefix, shift, width), above)
-        if shift + width == sum(ranking.digits):
-            floors = torch.minimum(floors, at_least[:, 0])
-            total = total.clamp(min=floors.sum(), max=at_least[:, 0].sum())
-        kept = torch.maximum(at_least, floors[:, None]).sum(0)
-        digit = (kept[:-1] >= total).sum() - 1
-        reached = at_least.gather(1, digit.expand(len(floors), 1)).squeeze(1)
-        above = at_least.gather(1, (digit + 1).expand(len(floors), 1)).squeeze(1)
-        prefix = (prefix << width) | digit
-    least, most = torch.maximum(above, floors), torch.maximum(reached, floors)
-    spare = most - least  # candidates tied at the threshold: earlier layers first
-    before = spare.cumsum(0) - spare
-    return least + (total - least.sum() - before).clamp(min=0).minimum(spare)
-
-
-def _walk(digits: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(shift, width) of each digit of a key, from the most significant one."""
-    shift = sum(digits)
-    for width in digits:
-        shift -= width
-        yield shift, width
-
-
-def _at_least(histogram: Tensor, above: Tensor) -> Tensor:
-    """[layers, bins + 1]: candidates whose digit is d or more; the last column holds only those already above."""
-    below = torch.nn.functional.pad(histogram.cumsum(1), (1, 0))
-    return (above + below[:, -1])[:, None] - below
 
 
 def _use_triton(scores: Sequence[Tensor]) -> bool:
@@ -122,14 +70,48 @@ class TorchRanking:
 
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
         wide = any(score.dtype == torch.float64 for score in scores)
-        self.digits: tuple[int, ...] = (12, 11, 10, 10, 10, 10) if wide else (12, 10, 9)
+        self._digits: tuple[int, ...] = (12, 11, 10, 10, 10, 10) if wide else (12, 10, 9)
         self._float, self._int = (torch.float64, torch.int64) if wide else (torch.float32, torch.int32)
         self._scores, self._masks, self._among = scores, masks, among
         self._first: Tensor | None = None
         self._few: dict[int, tuple[int, int, Tensor]] = {}
 
-    def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
-        if shift + width == sum(self.digits):
+    def select(self, counts: Tensor) -> None:
+        prefix = torch.zeros_like(counts)
+        above = torch.zeros_like(counts)  # candidates known to rank above everything that begins with prefix
+        for shift, width in self._walk():
+            at_least = _at_least(self._histogram(prefix, shift, width), above)
+            if shift + width == sum(self._digits):
+                counts = counts.clamp(max=at_least[:, 0])
+            digit = (at_least[:, :-1] >= counts[:, None]).sum(1) - 1
+            above = at_least.gather(1, digit[:, None] + 1).squeeze(1)
+            prefix = (prefix << width) | digit
+        self._mark(prefix, counts - above)
+
+    def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
+        prefix = torch.zeros_like(floors)
+        above = torch.zeros_like(floors)
+        for shift, width in self._walk():
+            at_least = _at_least(self._histogram(prefix, shift, width), above)
+            if shift + width == sum(self._digits):
+                floors = torch.minimum(floors, at_least[:, 0])
+                total = total.clamp(min=floors.sum(), max=at_least[:, 0].sum())
+            kept = torch.maximum(at_least, floors[:, None]).sum(0)
+            digit = (kept[:-1] >= total).sum() - 1
+            reached, above = at_least[:, digit], at_least[:, digit + 1]
+            prefix = (prefix << width) | digit
+        return share_ties(total, floors, above, reached)
+
+    def _walk(self) -> Iterator[tuple[int, int]]:
+        """(shift, width) of each digit of a key, from the most significant one."""
+        shift = sum(self._digits)
+        for width in self._digits:
+            shift -= width
+            yield shift, width
+
+    def _histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
+        """[layers, 2**width]: candidates by the digit at ``shift``, among keys that begin with the layer's prefix."""
+        if shift + width == sum(self._digits):
             if self._first is None:
                 self._first = torch.stack(
                     [self._leading(i, shift, width).to(prefix.device) for i in range(len(prefix))]
@@ -141,7 +123,8 @@ class TorchRanking:
             rows.append(digits.bincount(minlength=1 << width).to(prefix.device))
         return torch.stack(rows)
 
-    def mark(self, threshold: Tensor, ties: Tensor) -> None:
+    def _mark(self, threshold: Tensor, ties: Tensor) -> None:
+        """Write the outcome: keys above the layer's threshold win, and the first ``ties`` of those equal to it."""
         for layer, (least, left) in enumerate(zip(threshold.tolist(), ties.tolist(), strict=True)):
             all_win = least > 0 and left == len(self._starting(layer, least, 0))
             for mask, (candidates, keys) in zip(
@@ -191,3 +174,17 @@ class TorchRanking:
 
 def _where(condition: Tensor) -> Tensor:
     return condition.nonzero().squeeze(1)
+
+
+def _at_least(histogram: Tensor, above: Tensor) -> Tensor:
+    """[layers, bins + 1]: candidates whose digit is d or more; the last column holds only those already above."""
+    below = torch.nn.functional.pad(histogram.cumsum(1), (1, 0))
+    return (above + below[:, -1])[:, None] - below
+
+
+def share_ties(total: Tensor, floors: Tensor, above: Tensor, reached: Tensor) -> Tensor:
+    """Counts that sum to ``total``, where ``above`` of a layer exceed the threshold and ``reached`` meet it."""
+    least, most = torch.maximum(above, floors), torch.maximum(reached, floors)
+    spare = most - least  # candidates tied at the threshold: earlier layers first
+    before = spare.cumsum(0) - spare
+    return least + (total - least.sum() - before).clamp(min=0).minimum(spare)

@@ -1,7 +1,7 @@
-"""The selection's device side as Triton kernels over a table of layers: no copy of the weights, and no host wait.
+"""The selection as Triton kernels over a table of layers: no copy of the weights, no host wait, few launches.
 
-One launch serves all layers: a program looks up which layer its piece belongs to and where that layer's scores and mask
-lie. The keys and the order are those of the plain path in ``selection.py``, so the outcome is the same bit for bit.
+The same digit-by-digit search as in ``selection.py``, and the same outcome bit for bit. One launch makes the histograms
+of one digit for all layers; whichever program finishes last takes the search one digit further on the spot.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ import triton.language as tl
 from torch import Tensor
 
 from granet import layer_table as tables
+from granet.selection import share_ties
+
+WIDTH = 8
+"""Bits of a digit. A key has 31, so the upper half of the first digit stays empty."""
+ROUNDS = 4
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
@@ -30,53 +35,113 @@ def _candidates(table, layer, offsets, AMONG: tl.constexpr, DTYPE: tl.constexpr)
 
 
 @triton.jit
-def _histogram(
-    table, pieces, prefixes, counts, shift, WIDTH: tl.constexpr, FIRST: tl.constexpr,
-    AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+def _count_digits(
+    table, layer, start, prefix, rows, shift, FIRST: tl.constexpr,
+    AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
+    """Add a piece's histogram of the digit at ``shift`` to its layer's row, and return it."""
     BINS: tl.constexpr = 1 << WIDTH
-    layer = tl.load(pieces + 2 * tl.program_id(0))
-    start = tl.load(pieces + 2 * tl.program_id(0) + 1)
-    prefix = tl.load(prefixes + layer).to(tl.int32)
-    bins = tl.arange(0, 2 * BINS)
-    total = tl.zeros([2 * BINS], tl.int32)
+    total = tl.zeros([BINS], tl.int32)
     for step in range(0, PIECE, BLOCK):
         key, candidate, _ = _candidates(table, layer, start + step + tl.arange(0, BLOCK), AMONG, DTYPE)
         if not FIRST:
-            candidate = candidate & ((key >> (shift + WIDTH)) == prefix)
-        digit = (key >> shift) & (BINS - 1)
-        total += tl.histogram(tl.where(candidate, digit, BINS), 2 * BINS)  # all others fall into one bin beyond
-    tl.atomic_add(counts + layer * BINS + bins, total, mask=(bins < BINS) & (total > 0))
+            candidate = candidate & (key >> shift + WIDTH == prefix)
+        total += tl.histogram((key >> shift) & (BINS - 1), BINS, mask=candidate)
+    bins = tl.arange(0, BINS)
+    tl.atomic_add(rows + layer * BINS + bins, total, mask=total > 0)
+    tl.debug_barrier()  # the whole program has added its part before it says so
+    return total
 
 
 @triton.jit
-def _count_ties(
-    table, pieces, thresholds, ties,
-    AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+def _search_layers(
+    table, pieces, sizes, rows, done, prefixes, above, counts, parts, shift, FIRST: tl.constexpr, LAST: tl.constexpr,
+    AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
+    """One digit of :meth:`select`: every layer looks for its own ``counts[layer]``-th largest key."""
+    BINS: tl.constexpr = 1 << WIDTH
     layer = tl.load(pieces + 2 * tl.program_id(0))
     start = tl.load(pieces + 2 * tl.program_id(0) + 1)
-    threshold = tl.load(thresholds + layer).to(tl.int32)
-    found = tl.zeros([BLOCK], tl.int32)
-    for step in range(0, PIECE, BLOCK):
-        key, candidate, _ = _candidates(table, layer, start + step + tl.arange(0, BLOCK), AMONG, DTYPE)
-        found += (candidate & (key == threshold)).to(tl.int32)
-    tl.store(ties + tl.program_id(0), tl.sum(found, 0).to(tl.int64))
+    prefix = tl.load(prefixes + layer)
+    part = _count_digits(
+        table, layer, start, prefix, rows, shift, FIRST, AMONG, DTYPE, PIECE, BLOCK, WIDTH
+    )  # fmt: skip
+    bins = tl.arange(0, BINS)
+    if LAST:
+        tl.store(parts + tl.program_id(0) * BINS + bins, part)
+    if tl.atomic_add(done + layer, 1) == tl.load(sizes + layer) - 1:
+        row = tl.load(rows + layer * BINS + bins, cache_modifier=".cg").to(tl.int64)
+        over = tl.load(above + layer)
+        at_least = over + tl.cumsum(row, 0, reverse=True)
+        count = tl.load(counts + layer)
+        if FIRST:
+            count = tl.minimum(count, tl.sum(row, 0))
+            tl.store(counts + layer, count)
+        digit = tl.sum((at_least >= count).to(tl.int32), 0) - 1
+        if FIRST:
+            digit = tl.minimum(digit, BINS // 2 - 1)  # a key has no sign bit: where none wins, no key may exceed it
+        tl.store(above + layer, over + tl.sum(tl.where(bins > digit, row, 0), 0))
+        tl.store(prefixes + layer, (prefix << WIDTH) | digit)
+
+
+@triton.jit
+def _search_globally(
+    table, pieces, rows, done, prefixes, above, reached, floors, total, shift,
+    LAYERS: tl.constexpr, FIRST: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """One digit of :meth:`global_counts`: all layers together look for one key."""
+    BINS: tl.constexpr = 1 << WIDTH
+    layer = tl.load(pieces + 2 * tl.program_id(0))
+    start = tl.load(pieces + 2 * tl.program_id(0) + 1)
+    prefix = tl.load(prefixes)
+    _count_digits(table, layer, start, prefix, rows, shift, FIRST, AMONG, DTYPE, PIECE, BLOCK, WIDTH)
+    bins = tl.arange(0, BINS)
+    if tl.atomic_add(done, 1) == tl.num_programs(0) - 1:
+        if FIRST:
+            least = tl.load(total) * 0
+            most = least
+            for i in range(LAYERS):
+                here = tl.sum(tl.load(rows + i * BINS + bins, cache_modifier=".cg").to(tl.int64), 0)
+                floor = tl.minimum(tl.load(floors + i), here)
+                tl.store(floors + i, floor)
+                least += floor
+                most += here
+            tl.store(total, tl.minimum(tl.maximum(tl.load(total), least), most))
+            tl.debug_barrier()
+        kept = tl.zeros([BINS], tl.int64)
+        for i in range(LAYERS):
+            row = tl.load(rows + i * BINS + bins, cache_modifier=".cg").to(tl.int64)
+            kept += tl.maximum(tl.load(above + i) + tl.cumsum(row, 0, reverse=True), tl.load(floors + i))
+        digit = tl.sum((kept >= tl.load(total)).to(tl.int32), 0) - 1
+        for i in range(LAYERS):
+            row = tl.load(rows + i * BINS + bins, cache_modifier=".cg").to(tl.int64)
+            over = tl.load(above + i)
+            tl.store(above + i, over + tl.sum(tl.where(bins > digit, row, 0), 0))
+            tl.store(reached + i, over + tl.sum(tl.where(bins >= digit, row, 0), 0))
+        tl.store(prefixes, (prefix << WIDTH) | digit)
 
 
 @triton.jit
 def _mark(
-    table, pieces, thresholds, allowances,
-    AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+    table, pieces, first, prefixes, above, counts, parts,
+    AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
+    """Write the outcome: keys above the layer's threshold win, and the first of those equal to it."""
+    BINS: tl.constexpr = 1 << WIDTH
     layer = tl.load(pieces + 2 * tl.program_id(0))
     start = tl.load(pieces + 2 * tl.program_id(0) + 1)
-    threshold = tl.load(thresholds + layer).to(tl.int32)
-    left = tl.load(allowances + tl.program_id(0))  # ties that may still win, counted from this piece on
+    threshold = tl.load(prefixes + layer)
+    left = tl.load(counts + layer) - tl.load(above + layer)
+    piece = tl.load(first + layer).to(tl.int32)
+    while piece < tl.program_id(0):  # ties in earlier pieces of the layer go first
+        earlier = piece + tl.arange(0, 128)
+        piece += 128
+        ties = tl.load(parts + earlier * BINS + (threshold & (BINS - 1)), mask=earlier < tl.program_id(0), other=0)
+        left -= tl.sum(ties, 0)
     for step in range(0, PIECE, BLOCK):
         offsets = start + step + tl.arange(0, BLOCK)
         key, candidate, mask = _candidates(table, layer, offsets, AMONG, DTYPE)
-        tied = (candidate & (key == threshold)).to(tl.int64)
+        tied = (candidate & (key == threshold)).to(tl.int32)
         wins = (key > threshold) | ((tied > 0) & (tl.cumsum(tied, 0) <= left))
         tl.store(mask + offsets, wins.to(tl.uint8), mask=candidate)
         left -= tl.sum(tied, 0)
@@ -85,44 +150,55 @@ def _mark(
 class TritonRanking:
     """The candidates of layers on one CUDA device."""
 
-    digits = (11, 10, 10)
-
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
         dtypes = {score.dtype for score in scores}
         common = dtypes.pop() if len(dtypes) == 1 else torch.float32
         self._scores = [score.reshape(-1).to(common) for score in scores]  # kept alive: the table holds addresses
+        self._device = scores[0].device
         self._table = tables.layer_table(self._scores, masks)
-        self._pieces, self._first_piece = tables.pieces([score.numel() for score in scores], scores[0].device)
+        self._pieces, self._first, self._sizes = tables.pieces([score.numel() for score in scores], self._device)
         self._constants = {
             "AMONG": int(among),
             "DTYPE": _DTYPES[common],
             "PIECE": tables.PIECE,
             "BLOCK": tables.BLOCK,
+            "WIDTH": WIDTH,
         }
-        self._first: Tensor | None = None
 
-    def histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
-        first = shift + width == sum(self.digits)
-        if first and self._first is not None:
-            return self._first
-        counts = torch.zeros(len(self._scores), 1 << width, dtype=torch.int32, device=prefix.device)
-        with torch.cuda.device_of(prefix):
-            _histogram[self._grid](
-                self._table, self._pieces, prefix, counts, shift, WIDTH=width, FIRST=first, **self._constants
+    def select(self, counts: Tensor) -> None:
+        programs = len(self._pieces)
+        rows, done, above, prefixes = self._zeros()
+        parts = torch.empty(programs, 1 << WIDTH, dtype=torch.int32, device=self._device)
+        counts = counts.clone()
+        with torch.cuda.device_of(counts):
+            for number in range(ROUNDS):
+                _search_layers[(programs,)](
+                    self._table, self._pieces, self._sizes, rows[number], done[number], prefixes, above, counts, parts,
+                    WIDTH * (ROUNDS - 1 - number), FIRST=number == 0, LAST=number == ROUNDS - 1, **self._constants,
+                )  # fmt: skip
+            _mark[(programs,)](
+                self._table, self._pieces, self._first, prefixes, above, counts, parts, **self._constants
             )
-        if first:
-            self._first = counts
-        return counts
 
-    def mark(self, threshold: Tensor, ties: Tensor) -> None:
-        found = torch.empty(len(self._pieces), dtype=torch.int64, device=threshold.device)
-        layer = self._pieces[:, 0]
-        with torch.cuda.device_of(threshold):
-            _count_ties[self._grid](self._table, self._pieces, threshold, found, **self._constants)
-            before = found.cumsum(0) - found
-            allowance = ties[layer] - (before - before[self._first_piece[layer]])
-            _mark[self._grid](self._table, self._pieces, threshold, allowance, **self._constants)
+    def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
+        rows, done, above, prefixes = self._zeros()
+        total, floors, reached = total.clone(), floors.clone(), torch.empty_like(floors)
+        with torch.cuda.device_of(floors):
+            for number in range(ROUNDS):
+                _search_globally[(len(self._pieces),)](
+                    self._table, self._pieces, rows[number], done[number], prefixes, above, reached, floors, total,
+                    WIDTH * (ROUNDS - 1 - number), LAYERS=len(self._scores), FIRST=number == 0, **self._constants,
+                )  # fmt: skip
+        return share_ties(total, floors, above, reached)
 
-    @property
-    def _grid(self) -> tuple[int]:
-        return (len(self._pieces),)
+    def _zeros(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Histogram rows and counters of finished programs for each round; keys above, and prefixes, of each layer."""
+        layers = len(self._scores)
+        rows, done, prefixes = ROUNDS * layers << WIDTH, ROUNDS * layers, layers
+        small = torch.zeros(rows + done + prefixes, dtype=torch.int32, device=self._device)
+        return (
+            small[:rows].view(ROUNDS, layers << WIDTH),
+            small[rows : rows + done].view(ROUNDS, layers),
+            torch.zeros(layers, dtype=torch.int64, device=self._device),
+            small[rows + done :],
+        )

@@ -189,26 +189,28 @@ class Sparsifier:
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is None or not bool(found_inf):
             self.advance()
+        else:
+            self._forget_gradients()
 
     # The mask update.
 
     def _keep_dense_gradients(self) -> None:
-        sources, copies = [], []
+        first = []
         for layer in self._layers.values():
             grad, kept_grad = layer.weight.grad, layer.dense_gradient
             if grad is None:
                 layer.dense_gradient = None
             elif kept_grad is None:
-                layer.dense_gradient = torch.empty_like(layer.weight, dtype=grad.dtype)
-                sources.append(grad.detach())
-                copies.append(layer.dense_gradient)
+                first.append((layer, grad.detach()))
             else:
                 # A second call before the step. Gradients that are masked already have nothing to add, whereas those of
                 # a new backward pass (after a step that GradScaler skipped) replace what was kept.
                 fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
                 layer.dense_gradient = torch.where(fresh, grad.detach(), kept_grad)
-        if copies:
-            torch._foreach_copy_(copies, sources)
+        if first:
+            copies = torch._foreach_mul([grad for _, grad in first], 1)
+            for (layer, _), copy in zip(first, copies, strict=True):
+                layer.dense_gradient = copy
 
     def _update(self) -> None:
         movable, gradients = [], []
@@ -230,6 +232,9 @@ class Sparsifier:
             self._history.add(
                 self._clock.step, self._target, self._net.pruned, self._net.regrown, accept, self._net.active
             )
+        self._forget_gradients()
+
+    def _forget_gradients(self) -> None:
         for layer in self._layers.values():
             layer.dense_gradient = None
 
