@@ -1,8 +1,7 @@
 """Where the layers' tensors lie, as tables on the device: one kernel launch then serves all layers.
 
 A launch has a program for each piece of a layer. It looks up its layer and start in the list of pieces, and the layer's
-two addresses and size in the table. Both are kept and found again by their contents, and for each stream apart: on
-another stream, the copy to the device might not be done yet.
+two addresses and size in the table.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from granet.transfer import to_device
+from granet.transfer import constant, stream_of, to_device
 
 BLOCK = 2048
 PIECE = 8 * BLOCK
@@ -31,18 +30,13 @@ def has_triton() -> bool:
 
 def layer_table(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
     """[layers, 3]: address of the tensor, address of its mask, number of elements."""
-    rows = [(t.data_ptr(), mask.data_ptr(), t.numel()) for t, mask in zip(tensors, masks, strict=True)]
-    return _kept(tuple(rows), tensors[0].device, _stream(tensors[0].device))
+    row = [x for t, mask in zip(tensors, masks, strict=True) for x in (t.data_ptr(), mask.data_ptr(), t.numel())]
+    return constant(row, tensors[0].device)
 
 
 def pieces(sizes: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """[pieces, 2]: layer and start of each piece; the first piece of each layer, and how many it has."""
-    return _pieces(tuple(sizes), device, _stream(device), PIECE)
-
-
-@lru_cache(maxsize=64)
-def _kept(rows: tuple[tuple[int, ...], ...], device: torch.device, stream: int) -> Tensor:
-    return to_device(rows, device)
+    return _pieces(tuple(sizes), device, stream_of(device), PIECE)
 
 
 @lru_cache(maxsize=64)
@@ -53,7 +47,3 @@ def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int, piece: in
         first.append(len(rows))
         rows += [(layer, start) for start in range(0, size, piece)]
     return to_device(rows, device), to_device(first, device), to_device([-(-size // piece) for size in sizes], device)
-
-
-def _stream(device: torch.device) -> int:
-    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0

@@ -46,8 +46,12 @@ def all_finite(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
     for tensor in tensors:
         groups[tensor.device, tensor.dtype].append(tensor)
     finite = []
-    for (_, dtype), group in groups.items():
-        wide = torch.promote_types(dtype, torch.float32)
-        sums = torch._foreach_norm(group, 1, dtype=wide)  # of absolute values
-        finite.append(torch.stack(sums).isfinite().all().to(device))
-    return torch.stack(finite).all()
+    for (where, _), group in groups.items():
+        if where.type == "cuda" and has_triton():
+            from granet import masking_triton
+
+            finite.append(masking_triton.all_finite(group).to(device))
+            continue
+        zeros = [tensor.mul(0).sum() for tensor in group]  # 0 * inf and 0 * nan are nan
+        finite.append((torch.stack(zeros) == 0).all().to(device))
+    return finite[0] if len(finite) == 1 else torch.stack(finite).all()

@@ -14,7 +14,7 @@ from granet.distributions import Distribution, counts, kept
 from granet.layers import SparseLayer
 from granet.scores import Score, random
 from granet.selection import Ranking, rank
-from granet.transfer import to_device
+from granet.transfer import constant, to_device
 
 
 class SparseNet:
@@ -47,19 +47,20 @@ class SparseNet:
         self._draw = draw
         self._accept = accept
         self._movable = list(movable)
-        self._index = to_device([layer.index for layer in movable], self.device)
+        self._index = constant([layer.index for layer in movable], self.device)
         self._proposed = _flat_copies([layer.mask for layer in movable])
         self._counts = self.active[self._index]
         self._thinning: tuple[Score, Ranking] | None = None
-        self.pruned = to_device(0, self.device)
-        self.regrown = to_device(0, self.device)
+        self.pruned = constant(0, self.device)
+        self.regrown = constant(0, self.device)
 
     @torch.no_grad()
     def commit(self) -> None:
         """Write the proposal into the masks, in place."""
         self._settle()
         masks = [layer.mask for layer in self._movable]
-        torch._foreach_copy_(masks, [p.view(mask.shape) for p, mask in zip(self._proposed, masks, strict=True)])
+        flat = [mask.view(-1) if mask.is_contiguous() else mask for mask in masks]
+        torch._foreach_copy_(flat, [p.view(mask.shape) for p, mask in zip(self._proposed, flat, strict=True)])
         self.active = self.active.index_copy(0, self._index, self._counts)
         del self._proposed
 
@@ -82,7 +83,7 @@ class SparseNet:
         ranking = self._rank(score)
         if scope is None:
             immovable = self.active.sum() - self.active[self._index].sum()
-            floors = torch.full_like(before, self.floor)
+            floors = constant([self.floor] * len(before), self.device)
             budget = ranking.global_counts(kept(self.numel, sparsity) - immovable, floors)
         else:
             shares = to_device(self.shares(sparsity, scope), self.device)

@@ -19,6 +19,8 @@ from granet.selection import share_ties
 WIDTH = 8
 """Bits of a digit. A key has 31, so the upper half of the first digit stays empty."""
 ROUNDS = 4
+TILE = 16
+"""Layers looked at together where all of them share one search."""
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
@@ -46,7 +48,8 @@ def _count_digits(
         key, candidate, _ = _candidates(table, layer, start + step + tl.arange(0, BLOCK), AMONG, DTYPE)
         if not FIRST:
             candidate = candidate & (key >> shift + WIDTH == prefix)
-        total += tl.histogram((key >> shift) & (BINS - 1), BINS, mask=candidate)
+        if FIRST or tl.sum(candidate.to(tl.int32), 0) > 0:  # the longer the prefix, the fewer
+            total += tl.histogram((key >> shift) & (BINS - 1), BINS, mask=candidate)
     bins = tl.arange(0, BINS)
     tl.atomic_add(rows + layer * BINS + bins, total, mask=total > 0)
     tl.debug_barrier()  # the whole program has added its part before it says so
@@ -86,8 +89,9 @@ def _search_layers(
 
 @triton.jit
 def _search_globally(
-    table, pieces, rows, done, prefixes, above, reached, floors, total, shift,
-    LAYERS: tl.constexpr, FIRST: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    table, pieces, rows, done, prefixes, above, reached, floors, total, shift, layers,
+    FIRST: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+    AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One digit of :meth:`global_counts`: all layers together look for one key."""
     BINS: tl.constexpr = 1 << WIDTH
@@ -95,29 +99,36 @@ def _search_globally(
     start = tl.load(pieces + 2 * tl.program_id(0) + 1)
     prefix = tl.load(prefixes)
     _count_digits(table, layer, start, prefix, rows, shift, FIRST, AMONG, DTYPE, PIECE, BLOCK, WIDTH)
-    bins = tl.arange(0, BINS)
     if tl.atomic_add(done, 1) == tl.num_programs(0) - 1:
+        bins = tl.arange(0, BINS)[None, :]
         if FIRST:
             least = tl.load(total) * 0
             most = least
-            for i in range(LAYERS):
-                here = tl.sum(tl.load(rows + i * BINS + bins, cache_modifier=".cg").to(tl.int64), 0)
-                floor = tl.minimum(tl.load(floors + i), here)
-                tl.store(floors + i, floor)
-                least += floor
-                most += here
+            for tile in range(TILES):
+                i = tile * TILE + tl.arange(0, TILE)
+                row = tl.load(rows + i[:, None] * BINS + bins, mask=i[:, None] < layers, other=0, cache_modifier=".cg")
+                here = tl.sum(row.to(tl.int64), 1)
+                floor = tl.minimum(tl.load(floors + i, mask=i < layers, other=0), here)
+                tl.store(floors + i, floor, mask=i < layers)
+                least += tl.sum(floor, 0)
+                most += tl.sum(here, 0)
             tl.store(total, tl.minimum(tl.maximum(tl.load(total), least), most))
             tl.debug_barrier()
         kept = tl.zeros([BINS], tl.int64)
-        for i in range(LAYERS):
-            row = tl.load(rows + i * BINS + bins, cache_modifier=".cg").to(tl.int64)
-            kept += tl.maximum(tl.load(above + i) + tl.cumsum(row, 0, reverse=True), tl.load(floors + i))
+        for tile in range(TILES):
+            i = tile * TILE + tl.arange(0, TILE)
+            row = tl.load(rows + i[:, None] * BINS + bins, mask=i[:, None] < layers, other=0, cache_modifier=".cg")
+            over = tl.load(above + i, mask=i < layers, other=0)
+            floor = tl.load(floors + i, mask=i < layers, other=0)
+            at_least = over[:, None] + tl.cumsum(row, 1, reverse=True).to(tl.int64)
+            kept += tl.sum(tl.maximum(at_least, floor[:, None]), 0)
         digit = tl.sum((kept >= tl.load(total)).to(tl.int32), 0) - 1
-        for i in range(LAYERS):
-            row = tl.load(rows + i * BINS + bins, cache_modifier=".cg").to(tl.int64)
-            over = tl.load(above + i)
-            tl.store(above + i, over + tl.sum(tl.where(bins > digit, row, 0), 0))
-            tl.store(reached + i, over + tl.sum(tl.where(bins >= digit, row, 0), 0))
+        for tile in range(TILES):
+            i = tile * TILE + tl.arange(0, TILE)
+            row = tl.load(rows + i[:, None] * BINS + bins, mask=i[:, None] < layers, other=0, cache_modifier=".cg")
+            over = tl.load(above + i, mask=i < layers, other=0)
+            tl.store(above + i, over + tl.sum(tl.where(bins > digit, row, 0), 1), mask=i < layers)
+            tl.store(reached + i, over + tl.sum(tl.where(bins >= digit, row, 0), 1), mask=i < layers)
         tl.store(prefixes, (prefix << WIDTH) | digit)
 
 
@@ -153,7 +164,10 @@ class TritonRanking:
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
         dtypes = {score.dtype for score in scores}
         common = dtypes.pop() if len(dtypes) == 1 else torch.float32
-        self._scores = [score.reshape(-1).to(common) for score in scores]  # kept alive: the table holds addresses
+        # Kept alive: the table holds addresses. In logical order, whatever the layout.
+        self._scores = [score if score.is_contiguous() else score.contiguous() for score in scores]
+        if common is torch.float32:
+            self._scores = [score if score.dtype is common else score.to(common) for score in self._scores]
         self._device = scores[0].device
         self._table = tables.layer_table(self._scores, masks)
         self._pieces, self._first, self._sizes = tables.pieces([score.numel() for score in scores], self._device)
@@ -183,11 +197,13 @@ class TritonRanking:
     def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
         rows, done, above, prefixes = self._zeros()
         total, floors, reached = total.clone(), floors.clone(), torch.empty_like(floors)
+        layers = len(self._scores)
         with torch.cuda.device_of(floors):
             for number in range(ROUNDS):
                 _search_globally[(len(self._pieces),)](
                     self._table, self._pieces, rows[number], done[number], prefixes, above, reached, floors, total,
-                    WIDTH * (ROUNDS - 1 - number), LAYERS=len(self._scores), FIRST=number == 0, **self._constants,
+                    WIDTH * (ROUNDS - 1 - number), layers, FIRST=number == 0, TILE=TILE, TILES=-(-layers // TILE),
+                    **self._constants,
                 )  # fmt: skip
         return share_ties(total, floors, above, reached)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,3 +16,21 @@ def to_device(values: Any, device: torch.device) -> Tensor:
     if device.type == "cuda":
         return host.pin_memory().to(device, non_blocking=True)
     return host.to(device)
+
+
+def constant(values: int | Sequence[int], device: torch.device) -> Tensor:
+    """The same, found again by its contents when asked for once more; not to be written to.
+
+    Kept for each stream apart: on another stream, the copy to the device might not be done yet.
+    """
+    return _kept(values if isinstance(values, int) else tuple(values), device, stream_of(device))
+
+
+@lru_cache(maxsize=256)
+def _kept(values: int | tuple[int, ...], device: torch.device, stream: int) -> Tensor:
+    return to_device(values, device)
+
+
+def stream_of(device: torch.device) -> int:
+    """The device's current stream, as a number."""
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
