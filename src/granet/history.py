@@ -28,6 +28,11 @@ class UpdateRecord:
     active: tuple[int, ...]
     """Active weights of each layer, in the order of ``sparsifier.layers``."""
 
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> UpdateRecord:
+        """The record that ``dataclasses.asdict`` took apart."""
+        return UpdateRecord(**(values | {"active": tuple(values["active"])}))
+
 
 class History:
     """A list of records whose newest entries may still be on their way from the device."""
@@ -36,6 +41,7 @@ class History:
         self._numel = numel
         self._done: list[UpdateRecord] = []
         self._coming: list[tuple[int, float, Tensor, torch.cuda.Event | None]] = []
+        self._told = 0
 
     def add(self, step: int, target: float, pruned: Tensor, regrown: Tensor, accepted: Tensor, active: Tensor) -> None:
         numbers = torch.cat([torch.stack([pruned, regrown, accepted.long()]), active])
@@ -49,12 +55,12 @@ class History:
 
     def arrived(self) -> list[UpdateRecord]:
         """Records that have come in since the last call; does not wait."""
-        new = []
         while self._coming:
             event = self._coming[0][3]
             if event is not None and not event.query():  # type: ignore[no-untyped-call]
                 break
-            new.append(self._receive())
+            self._receive()
+        new, self._told = self._done[self._told :], len(self._done)
         return new
 
     def records(self) -> list[UpdateRecord]:
@@ -66,17 +72,16 @@ class History:
             self._receive()
         return list(self._done)
 
-    def _receive(self) -> UpdateRecord:
+    def _receive(self) -> None:
         step, target, numbers, _ = self._coming.pop(0)
         pruned, regrown, accepted, *active = numbers.tolist()
         achieved = 1 - sum(active) / self._numel
-        record = UpdateRecord(step, target, achieved, pruned, regrown, not accepted, tuple(active))
-        self._done.append(record)
-        return record
+        self._done.append(UpdateRecord(step, target, achieved, pruned, regrown, not accepted, tuple(active)))
 
     def state(self) -> list[dict[str, Any]]:
         return [dataclasses.asdict(record) | {"active": list(record.active)} for record in self.records()]
 
-    def load(self, state: list[dict[str, Any]]) -> None:
+    def load(self, records: list[UpdateRecord]) -> None:
         self._coming.clear()
-        self._done = [UpdateRecord(**(record | {"active": tuple(record["active"])})) for record in state]
+        self._done = list(records)
+        self._told = len(records)

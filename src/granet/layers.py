@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -24,8 +25,10 @@ class SparseLayer:
     seed: int
     mask: Tensor = field(init=False, repr=False)
     """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
-    dense_gradient: Tensor | None = field(default=None, init=False, repr=False)
-    """The gradient before masking, kept from the backward pass to the mask update."""
+    gradient: Tensor | None = field(default=None, init=False, repr=False)
+    """What a mask update reads, kept from the backward pass: for growth, the gradient before masking."""
+    gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
+    """The tensor that ``gradient`` was copied from."""
 
     def __post_init__(self) -> None:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
@@ -80,9 +83,7 @@ def find_layers(
         hits = _matching(include, names)
         misses = _matching(exclude, names)
         used |= hits | misses
-        if hits and not misses and parameter.requires_grad:
-            if isinstance(parameter, UninitializedParameter) or is_lazy(parameter):
-                raise ValueError(f"model: {names[0]!r} has no shape yet; run one forward pass before sparsifying")
+        if hits and not misses and parameter.requires_grad and _has_elements(parameter, names[0]):
             if parameter.ndim < 2 or not parameter.is_floating_point():
                 raise ValueError(f"include={names[0]!r}: must be a floating-point weight of two or more dimensions")
             chosen.append((names[0], parameter))
@@ -92,6 +93,12 @@ def find_layers(
             if glob not in used and glob != "*":
                 raise ValueError(f"{option}={glob!r}: matches no sparsifiable weight; {_known(aliases, default)}")
     if not chosen:
+        if default and not any(parameters[key].requires_grad for key in default):
+            raise ValueError(
+                f"model: every convolution and linear weight of {type(model).__name__} is frozen, requires_grad=False"
+            )
+        if default:
+            raise ValueError(f"include={include!r}, exclude={exclude!r}: leave no weight; {_known(aliases, default)}")
         raise ValueError(f"model: no sparsifiable weight in {type(model).__name__}; {_known(aliases, default)}")
     return [SparseLayer(name, parameter, index, seed) for index, (name, parameter) in enumerate(chosen)]
 
@@ -102,6 +109,12 @@ def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
         if not isinstance(glob, str):
             raise ValueError(f"{option}={glob!r}: must be a glob over parameter names, such as 'features.*'")
     return globs
+
+
+def _has_elements(parameter: nn.Parameter, name: str) -> bool:
+    if isinstance(parameter, UninitializedParameter) or is_lazy(parameter):
+        raise ValueError(f"model: {name!r} has no shape yet; run one forward pass before sparsifying")
+    return parameter.numel() > 0
 
 
 def _matching(globs: Sequence[str], names: Sequence[str]) -> set[str]:

@@ -6,10 +6,11 @@ to the weights one by one, so it is reset where a weight becomes inactive and a 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from granet.layers import SparseLayer
@@ -19,30 +20,46 @@ from granet.masking import zero_inactive
 class OptimizerState:
     """Finds and resets the optimizer state of inactive weights."""
 
-    def __init__(self, optimizer: Optimizer, layers: Iterable[SparseLayer]) -> None:
+    def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self.fresh = {
-            (layer.name, key): float(tensor.flatten()[0])
-            for layer in layers
-            for key, tensor in self._per_weight(layer)
-            if bool((tensor == tensor.flatten()[0]).all())
-        }
-        """What untouched state holds, where an optimizer makes it before its first step (Adagrad may start above 0)."""
+        self._fresh = fresh_state(optimizer)
 
     @torch.no_grad()
     def clear_inactive(self, layers: Iterable[SparseLayer]) -> None:
-        """Inactive weights get the state of a weight that was never trained: zero, or the optimizer's start value."""
+        """Inactive weights get the state of a weight that was never trained: nearly always zero."""
         zeroed = []
         for layer in layers:
-            for key, tensor in self._per_weight(layer):
-                fresh = self.fresh.get((layer.name, key), 0.0)
+            for key, tensor in _per_weight(self._optimizer, layer.weight):
+                fresh = self._fresh.get(key, 0.0)
                 if fresh:
                     tensor.masked_fill_(~layer.mask, fresh)
                 else:
                     zeroed.append((tensor, layer.mask))
         zero_inactive(zeroed)
 
-    def _per_weight(self, layer: SparseLayer) -> Iterator[tuple[str, Tensor]]:
-        for key, value in self._optimizer.state.get(layer.weight, {}).items():
-            if isinstance(value, Tensor) and value.shape == layer.weight.shape and value.is_floating_point():
-                yield key, value
+
+def fresh_state(optimizer: Optimizer) -> dict[str, float]:
+    """The per-weight state of a weight that never had a gradient, where it is not zero.
+
+    Adagrad's accumulator starts at a value the user may choose, and Rprop's step size at the learning rate. Seen on a
+    small weight of its own, given to an optimizer of the same class and settings; an optimizer that cannot be made or
+    stepped that way is taken to start at zero, as nearly all do.
+    """
+    takes = inspect.signature(type(optimizer).__init__).parameters
+    how = {"foreach", "fused", "capturable", "differentiable"}  # ways of doing the same, some for GPUs alone
+    settings = {key: value for key, value in optimizer.defaults.items() if key in takes and key not in how}
+    weight = nn.Parameter(torch.zeros(2, 2))
+    weight.grad = torch.zeros(2, 2)
+    try:
+        twin = type(optimizer)([weight], **settings)
+        if weight not in twin.state:  # made at the first step
+            twin.step()
+    except Exception:  # a stranger's class may raise anything
+        return {}
+    return {key: float(tensor[0, 0]) for key, tensor in _per_weight(twin, weight) if tensor[0, 0] != 0}
+
+
+def _per_weight(optimizer: Optimizer, weight: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
+    for key, value in optimizer.state.get(weight, {}).items():
+        if isinstance(value, Tensor) and value.shape == weight.shape and value.is_floating_point():
+            yield key, value

@@ -23,8 +23,8 @@ def magnitude(layer: SparseLayer, draw: int) -> Tensor:
 
 def gradient(layer: SparseLayer, draw: int) -> Tensor:
     """|dL/dw| of this step's batch, before masking."""
-    assert layer.dense_gradient is not None
-    return layer.dense_gradient
+    assert layer.gradient is not None
+    return layer.gradient
 
 
 def random(layer: SparseLayer, draw: int) -> Tensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -71,11 +74,12 @@ class Sparsifier:
         _check_held(optimizer, layers)
         self._net = SparseNet(layers, floor)
         self._optimizer = optimizer
-        self._state = OptimizerState(optimizer, layers)
+        self._state = OptimizerState(optimizer)
         self._history = History(self._net.numel)
         self._target = method.target(clock)
         self._said: set[str] = set()
         self._stash: list[tuple[nn.Parameter, Tensor]] = []
+        self._stepping: FrameType | None = None
         self._always_mask = False
         self._leak_check_due = False
         self._leak_checks_left = 2
@@ -84,6 +88,7 @@ class Sparsifier:
         method.begin(self._net)
         self._net.commit()
         self._apply_masks()
+        self._handles: list[RemovableHandle] = []
         self._hook()
 
     # What users read.
@@ -127,8 +132,8 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it before that only to read or clip the gradients as the
         optimizer will see them; growth still sees the dense gradients.
         """
-        if self._update_is_next and self.method.needs_gradient:
-            self._keep_dense_gradients()
+        if self._update_is_next:
+            self._keep_gradients()
         zero_inactive(
             (layer.weight.grad, layer.mask) for layer in self._layers.values() if layer.weight.grad is not None
         )
@@ -156,8 +161,14 @@ class Sparsifier:
         return self._clock.step + 1 in self._updates
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-        if closure is None:
+        caller = sys._getframe(1)
+        if self._stepping is not None and _is_running(self._stepping, caller):
+            return None  # a step that calls the step it overrides: torch runs the hooks for both, but it is one step
+        self._stepping = caller
+        self._restore_gradients()  # of a step that an exception ended
+        position = None if "closure" in kwargs else 1
+        closure = kwargs.get("closure") if position is None else (args[1] if len(args) > 1 else None)
+        if not callable(closure):
             self._prepare()
             return None
 
@@ -166,7 +177,7 @@ class Sparsifier:
             self._prepare()
             return loss
 
-        if "closure" in kwargs:
+        if position is None:
             return args, {**kwargs, "closure": masked}
         return (args[0], masked, *args[2:]), kwargs
 
@@ -182,9 +193,10 @@ class Sparsifier:
                         parameter.grad = None
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        for parameter, grad in self._stash:
-            parameter.grad = grad
-        self._stash.clear()
+        if sys._getframe(1) is not self._stepping:
+            return
+        self._stepping = None
+        self._restore_gradients()
         # A fused optimizer under GradScaler is always called and skips by itself; others are not called at all.
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is None or not bool(found_inf):
@@ -192,36 +204,44 @@ class Sparsifier:
         else:
             self._forget_gradients()
 
+    def _restore_gradients(self) -> None:
+        for parameter, grad in self._stash:
+            parameter.grad = grad
+        self._stash.clear()
+
     # The mask update.
 
-    def _keep_dense_gradients(self) -> None:
-        first = []
+    def _keep_gradients(self) -> None:
+        """Hold on to the gradients until the update: dense copies for growth, else just what the optimizer sees."""
+        new = []
         for layer in self._layers.values():
-            grad, kept_grad = layer.weight.grad, layer.dense_gradient
+            grad = layer.weight.grad
             if grad is None:
-                layer.dense_gradient = None
-            elif kept_grad is None:
-                first.append((layer, grad.detach()))
+                layer.gradient = None
+            elif not self.method.needs_gradient:
+                layer.gradient = grad.detach()
+            elif layer.gradient is None or layer.gradient_source is None or layer.gradient_source() is not grad:
+                new.append((layer, grad))
             else:
-                # A second call before the step. Gradients that are masked already have nothing to add, whereas those of
-                # a new backward pass (after a step that GradScaler skipped) replace what was kept.
+                # The same tensor before the same step. Masked already, it has nothing to add; with a new backward pass
+                # in it (the step before was given up), it replaces what was kept.
                 fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
-                layer.dense_gradient = torch.where(fresh, grad.detach(), kept_grad)
-        if first:
-            copies = torch._foreach_mul([grad for _, grad in first], 1)
-            for (layer, _), copy in zip(first, copies, strict=True):
-                layer.dense_gradient = copy
+                layer.gradient = torch.where(fresh, grad.detach(), layer.gradient)
+        if new:
+            copies = torch._foreach_mul([grad.detach() for _, grad in new], 1)
+            for (layer, grad), copy in zip(new, copies, strict=True):
+                layer.gradient, layer.gradient_source = copy, weakref.ref(grad)
 
     def _update(self) -> None:
         movable, gradients = [], []
         for layer in self._layers.values():
-            if layer.dense_gradient is None and layer.weight.grad is not None:
-                layer.dense_gradient = layer.weight.grad.detach()
-            if layer.dense_gradient is None:
+            if layer.gradient is None and layer.weight.grad is not None:
+                layer.gradient = layer.weight.grad.detach()
+            if layer.gradient is None:
                 self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
             else:
                 movable.append(layer)
-                gradients.append(layer.dense_gradient)
+                gradients.append(layer.gradient)
         if movable:
             self._target = self.method.target(self._clock)
             accept = all_finite(gradients, self._net.device)
@@ -236,7 +256,7 @@ class Sparsifier:
 
     def _forget_gradients(self) -> None:
         for layer in self._layers.values():
-            layer.dense_gradient = None
+            layer.gradient = layer.gradient_source = None
 
     def _apply_masks(self) -> None:
         """Weights and optimizer state become zero where the masks now say inactive."""
@@ -252,11 +272,13 @@ class Sparsifier:
         """
         if self._leak_check_due:
             self._leak_check_due = False
-            self._leak_checks_left -= 1
+            history = self._history.records()
+            self._leak_checks_left -= not (history and history[-1].skipped)  # no mask changed there
             moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers.values())
             self._always_mask = self._always_mask or any(map(bool, moved))
         if self._always_mask:
             zero_inactive((layer.weight, layer.mask) for layer in self._layers.values())
+            self._state.clear_inactive(self._layers.values())
 
     def _say_once(self, topic: str, message: str) -> None:
         if topic not in self._said:
@@ -278,40 +300,50 @@ class Sparsifier:
             "target_sparsity": self._target,
             "shapes": {name: list(layer.weight.shape) for name, layer in self._layers.items()},
             "masks": {name: pack_bits(layer.mask) for name, layer in self._layers.items()},
-            "fresh_state": [[name, key, value] for (name, key), value in self._state.fresh.items()],
             "history": self._history.state(),
         }
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where :meth:`state_dict` was taken; load the model and the optimizer first."""
-        masks = self._check_state(state)
+        masks, history = self._check_state(state)
         for name, layer in self._layers.items():
             layer.mask.copy_(masks[name])
             layer.seed = state["seed"]
-            layer.dense_gradient = None
+            layer.gradient = None
         self._net.active.copy_(torch.tensor([int(masks[name].sum()) for name in self._layers]))
         self._clock = Clock(state["step"], self._clock.total_steps, self._clock.steps_per_epoch)
         self._target = state["target_sparsity"]
-        self._state.fresh = {(name, key): value for name, key, value in state["fresh_state"]}
-        self._history.load(state["history"])
+        self._history.load(history)
         self._apply_masks()
 
-    def _check_state(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The masks in a state dict; ValueError, with nothing changed, if it is not one of this model and method."""
-        missing = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "fresh_state", "history"} - set(
-            state
-        )
+    def _check_state(self, state: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[UpdateRecord]]:
+        """The masks and the history in a state dict; ValueError if it is not one of this model and method."""
+        wanted = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
+        missing = wanted - set(state) if isinstance(state, Mapping) else wanted
         if missing:
             raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
         if state["method"] != method_name(self.method):
             raise ValueError(f"state['method']={state['method']!r}: must be {method_name(self.method)!r}, as here")
+        if not isinstance(state["step"], int) or state["step"] < 0:
+            raise ValueError(f"state['step']={state['step']!r}: must be a number of optimizer steps, 0 or more")
         shapes = {name: list(layer.weight.shape) for name, layer in self._layers.items()}
         for name in [*shapes, *state["shapes"]]:
             here, there = shapes.get(name), state["shapes"].get(name)
             if here != there:
                 raise ValueError(f"state['shapes'][{name!r}]={there}: is of another model, this one has {here}")
-        return {name: unpack_bits(state["masks"][name], layer.weight.shape) for name, layer in self._layers.items()}
+        masks = {}
+        for name, layer in self._layers.items():
+            try:
+                masks[name] = unpack_bits(state["masks"][name], layer.weight.shape)
+            except (KeyError, ValueError) as error:
+                raise ValueError(
+                    f"state['masks'][{name!r}]: must be the packed mask of that weight ({error})"
+                ) from error
+        try:
+            return masks, [UpdateRecord.from_dict(record) for record in state["history"]]
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"state['history']: must be a list of update records ({error})") from error
 
     def remove(self) -> None:
         """Unhook from the optimizer; the weights stay sparse."""
@@ -320,19 +352,21 @@ class Sparsifier:
         self._handles.clear()
 
     def _hook(self) -> None:
-        self._handles: list[RemovableHandle] = [
+        self._handles = [
             self._optimizer.register_step_pre_hook(self._before_step),
             self._optimizer.register_step_post_hook(self._after_step),
         ]
 
     def __getstate__(self) -> dict[str, Any]:
         self._history.records()  # nothing may be on its way from the device
-        return {key: value for key, value in self.__dict__.items() if key != "_handles"}
+        return self.__dict__ | {"_handles": len(self._handles), "_stepping": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy (made together with its model and optimizer) hooks itself to the copied optimizer."""
         self.__dict__.update(state)
-        self._hook()
+        hooked, self._handles = state["_handles"], []
+        if hooked:
+            self._hook()
 
 
 def _check_floor(floor: int, layers: Sequence[SparseLayer], sparsity: float) -> None:
@@ -351,6 +385,13 @@ def _check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for hook in optimizer._optimizer_step_pre_hooks.values():
+        other = getattr(hook, "__self__", None)
+        if isinstance(other, Sparsifier):
+            taken = {id(layer.weight) for layer in other.layers.values()}
+            for layer in layers:
+                if id(layer.weight) in taken:
+                    raise ValueError(f"optimizer: {layer.name!r} is sparsified through it already; remove() that first")
     missing = [layer.name for layer in layers if id(layer.weight) not in held]
     if missing:
         raise ValueError(
@@ -358,3 +399,9 @@ def _check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
             + (f" and {len(missing) - 1} more of the model's weights" if len(missing) > 1 else "")
             + "; give it the model's parameters, or exclude these"
         )
+
+
+def _is_running(frame: FrameType, caller: FrameType | None) -> bool:
+    while caller is not None and caller is not frame:
+        caller = caller.f_back
+    return caller is frame

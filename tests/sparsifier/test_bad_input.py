@@ -1,0 +1,174 @@
+"""Wrong values raise ValueError that names the field, the value and what is allowed, and leave everything as it was."""
+
+import copy
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import granet
+
+Kit = SimpleNamespace
+GOOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+
+
+def says(*parts: str) -> str:
+    """A pattern for a message with all of these in this order."""
+    return ".*".join(re.escape(part) for part in parts)
+
+
+@pytest.mark.parametrize("name", ["granet", "gmp", "rigl", "rigl-itop", "set", "static"])
+@pytest.mark.parametrize("value", [1.0, 1, -0.1, 1.5, float("nan"), float("inf"), "0.9", None])
+def test_sparsity_out_of_range(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=says(f"sparsity={value!r}", "[0, 1)")):
+        granet.create_method(name, sparsity=value)
+
+
+@pytest.mark.parametrize("value", [1.0, -0.1, "half"])
+@pytest.mark.parametrize("field", ["initial_sparsity", "regrow", "regrow_end", "last_density"])
+def test_shares_out_of_range(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=says(f"{field}={value!r}", "[0, 1)")):
+        granet.create_method("granet", sparsity=0.9, **{field: value})
+
+
+def test_initial_above_final() -> None:
+    with pytest.raises(ValueError, match=says("initial_sparsity=0.9", "sparsity=0.5")):
+        granet.GraNet(sparsity=0.5, initial_sparsity=0.9)
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(ValueError, match=says("method='grannet'", "granet, ", "did you mean 'granet'")):
+        granet.create_method("grannet", sparsity=0.9)
+    with pytest.raises(ValueError, match=says("regrown=0.5", "regrow")):
+        granet.create_method("granet", sparsity=0.9, regrown=0.5)
+    with pytest.raises(ValueError, match=says("distribution='erdos'", "uniform, er, erk")):
+        granet.Static(sparsity=0.9, distribution="erdos")
+    with pytest.raises(ValueError, match=says("scope='layer'", "global, uniform")):
+        granet.GMP(sparsity=0.9, scope="layer")
+    with pytest.raises(ValueError, match=says("sparsity", "[0, 1)")):
+        granet.create_method("granet")
+
+
+WRONG_TIMES: dict[str, tuple[granet.Method, dict[str, Any], tuple[str, ...]]] = {
+    "end before start": (granet.GMP(sparsity=0.9, start=50, end=20, every=5), {}, ("end=20", "after start=50")),
+    "end at start": (granet.GMP(sparsity=0.9, start=50, end="50%", every=5), {}, ("end='50%'", "start=50")),
+    "end after the end": (granet.GMP(sparsity=0.9, end=101, every=5), {}, ("end=101", "total_steps=100")),
+    "rigl's end after the end": (granet.RigL(sparsity=0.9, end=101), {}, ("end=101", "total_steps=100")),
+    "every of 0": (granet.GraNet(sparsity=0.9, every=0), {}, ("every=0", "at least one")),
+    "every of 0 %": (granet.RigL(sparsity=0.9, every="0%"), {}, ("every='0%'", "at least one")),
+    "every of -1": (granet.SET(sparsity=0.9, every=-1), {}, ("every=-1", "negative")),
+    "every of 2.5": (granet.SET(sparsity=0.9, every=2.5), {}, ("every=2.5", "optimizer steps", "'30ep'", "'50%'")),
+    "every of True": (granet.SET(sparsity=0.9, every=True), {}, ("every=True", "optimizer steps")),
+    "every too long": (granet.GraNet(sparsity=0.9, every=1000), {}, ("every=1000", "total_steps=100")),
+    "more than 100 %": (granet.GMP(sparsity=0.9, end="120%", every=5), {}, ("end='120%'", "'100%'")),
+    "not a time": (granet.GMP(sparsity=0.9, start="soon", every=5), {}, ("start='soon'", "'30ep'")),
+    "epochs of unknown length": (granet.GMP(sparsity=0.9, end="3ep", every=5), {}, ("end='3ep'", "steps_per_epoch")),
+    "no total": (granet.GMP(sparsity=0.9, every=5), {"total_steps": None}, ("total_steps=None", "end")),
+    "no total for a time in steps": (granet.GMP(sparsity=0.9, end=50, every=5), {"total_steps": None},
+                                     ("total_steps=None",)),
+    "total of 0": (GOOD, {"total_steps": 0}, ("total_steps=0", "positive whole number")),
+    "total of 2.5": (GOOD, {"total_steps": 2.5}, ("total_steps=2.5", "positive whole number")),
+    "epochs of 0 steps": (GOOD, {"steps_per_epoch": 0}, ("steps_per_epoch=0", "positive whole number")),
+}  # fmt: skip
+
+WRONG_ARGUMENTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "method's name": ({"method": "granet"}, ("method='granet'", "granet.GraNet(")),
+    "method's class": ({"method": granet.GraNet}, ("method=", "must be a method")),
+    "no method": ({"method": None}, ("method=None", "must be a method")),
+    "seed": ({"seed": 0.5}, ("seed=0.5", "whole number")),
+    "include nothing": ({"include": ("conv*",)}, ("include='conv*'", "0.weight, 4.weight, 6.weight")),
+    "one of two globs": ({"include": ("0.*", "conv*")}, ("include='conv*'", "0.weight")),
+    "include none": ({"include": ()}, ("include=()", "0.weight")),
+    "exclude nothing": ({"exclude": "head.*"}, ("exclude='head.*'", "0.weight, 4.weight, 6.weight")),
+    "exclude all": ({"exclude": "*"}, ("exclude=", "'*'", "0.weight")),
+    "exclude each": ({"exclude": ("0.*", "4.*", "6.*")}, ("exclude=", "0.*")),
+    "a glob of another type": ({"include": (3,)}, ("include=3", "glob")),
+    "include a bias": ({"include": ("0.bias",)}, ("include='0.bias'", "two or more dimensions")),
+    "floor": ({"floor": -1}, ("floor=-1", "0 or more")),
+    "floor of 1.5": ({"floor": 1.5}, ("floor=1.5", "whole number")),
+    "floor above the budget": ({"floor": 200}, ("sparsity=0.8", "floor=200")),
+    "no optimizer": ({"optimizer": None}, ("optimizer=None", "torch.optim.Optimizer")),
+    "an optimizer's class": ({"optimizer": torch.optim.SGD}, ("optimizer=", "torch.optim.Optimizer")),
+    "no share for the layers": (
+        {"method": granet.GMP(sparsity=0.98, end=8, every=2, scope="uniform", dense_first=True)},
+        ("dense_first=True",),
+    ),
+}  # fmt: skip
+
+
+def refused(kit: Kit, parts: tuple[str, ...], **arguments: Any) -> None:
+    """sparsify() raises, and neither model nor optimizer shows that it was called."""
+    model = kit.net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    kit.train(model, optimizer, 2)
+    model_before, optimizer_before = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    arguments = {"optimizer": optimizer, "method": GOOD, "total_steps": 100} | arguments
+    with pytest.raises(ValueError, match=says(*parts)):
+        granet.sparsify(model, **arguments)
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, model_before[name])
+    for index, state in optimizer.state_dict()["state"].items():
+        assert all(torch.equal(value, optimizer_before["state"][index][key]) for key, value in state.items())
+    assert optimizer.state_dict()["param_groups"] == optimizer_before["param_groups"]
+
+
+@pytest.mark.parametrize("case", WRONG_TIMES)
+def test_times(kit: Kit, case: str) -> None:
+    method, arguments, parts = WRONG_TIMES[case]
+    refused(kit, parts, method=method, **arguments)
+
+
+@pytest.mark.parametrize("case", WRONG_ARGUMENTS)
+def test_arguments(kit: Kit, case: str) -> None:
+    arguments, parts = WRONG_ARGUMENTS[case]
+    refused(kit, parts, **arguments)
+
+
+def test_a_model_with_nothing_to_sparsify() -> None:
+    model = nn.Sequential(nn.Embedding(4, 4), nn.LayerNorm(4))
+    with pytest.raises(ValueError, match=says("model", "no sparsifiable weight in Sequential", "none")):
+        granet.sparsify(model, torch.optim.SGD(model.parameters()), GOOD, total_steps=100)
+
+
+def test_a_model_that_is_frozen(kit: Kit) -> None:
+    """The message must not list the weights as there to be sparsified."""
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters())
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match=says("requires_grad")):
+        granet.sparsify(model, optimizer, GOOD, total_steps=100)
+
+
+def test_a_lazy_model() -> None:
+    model = nn.LazyLinear(4)
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(ValueError, match=says("'weight'", "forward pass")):
+        granet.sparsify(model, optimizer, GOOD, total_steps=100)
+
+
+@pytest.mark.parametrize("missing", ["all", "one"])
+def test_an_optimizer_of_other_parameters(kit: Kit, missing: str) -> None:
+    model, other = kit.net(), kit.net()
+    held = list(other.parameters()) if missing == "all" else [p for p in model.parameters() if p is not model[4].weight]
+    optimizer = torch.optim.SGD(held)
+    weights = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=says("optimizer", "0.weight" if missing == "all" else "4.weight")):
+        granet.sparsify(model, optimizer, GOOD, total_steps=100)
+    assert not optimizer._optimizer_step_pre_hooks
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+def test_a_weight_is_sparsified_once(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters())
+    first = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), exclude="0.*")
+    with pytest.raises(ValueError, match=says("optimizer", "'4.weight'", "remove()")):
+        granet.sparsify(model, optimizer, granet.Static(sparsity=0.5))
+    granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), include="0.*")  # another weight is another matter
+    first.remove()
+    granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), include="4.*")

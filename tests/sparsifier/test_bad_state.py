@@ -1,0 +1,103 @@
+"""A state dict that does not fit is refused whole: the message says what is wrong, and nothing has changed."""
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import granet
+
+Kit = SimpleNamespace
+State = dict[str, Any]
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+
+
+def start(model: nn.Module, method: granet.Method = METHOD, **options: Any) -> tuple[nn.Module, Any, granet.Sparsifier]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=12, **options)
+
+
+def refused(kit: Kit, state: Any, match: str) -> None:
+    run = start(kit.net())
+    kit.train(*run[:2], 3)
+    tensors, before = kit.snapshot(*run), copy.deepcopy(run[2].state_dict())
+    with pytest.raises(ValueError, match=match):
+        run[2].load_state_dict(state)
+    kit.check_equal(tensors, kit.snapshot(*run))
+    after = run[2].state_dict()
+    assert {key: after[key] for key in after if key != "masks"} == {
+        key: before[key] for key in before if key != "masks"
+    }
+    assert len(run[1]._optimizer_step_pre_hooks) == 1
+    alone = start(kit.net())
+    kit.train(*alone[:2], 3)
+    for some in (run, alone):
+        kit.train(*some[:2], 5)
+    kit.check_equal(kit.snapshot(*alone), kit.snapshot(*run))  # and training goes on as if nothing was tried
+
+
+@pytest.fixture
+def state(kit: Kit) -> State:
+    run = start(kit.net(), seed=1)
+    kit.train(*run[:2], 7)
+    return run[2].state_dict()
+
+
+def test_the_state_itself_is_good(kit: Kit, state: State) -> None:
+    run = start(kit.net())
+    run[2].load_state_dict(state)
+    assert run[2].step == 7
+
+
+def test_another_model(kit: Kit) -> None:
+    other = start(nn.Sequential(nn.Linear(5, 30), nn.Linear(30, 5)))
+    refused(kit, other[2].state_dict(), "of another model")
+
+
+def test_the_same_names_in_another_shape(kit: Kit) -> None:
+    model = kit.net()
+    model[6] = nn.Linear(8, 5)
+    refused(kit, start(model)[2].state_dict(), r"6\.weight.*\[5, 8\].*another model.*\[4, 8\]")
+
+
+def test_fewer_and_more_layers(kit: Kit) -> None:
+    refused(kit, start(kit.net(), exclude=("6.*",))[2].state_dict(), r"6\.weight.*another model")
+    model = kit.net()
+    model.append(nn.Linear(4, 4))
+    refused(kit, start(model)[2].state_dict(), r"7\.weight.*another model")
+
+
+def test_another_method(kit: Kit) -> None:
+    refused(kit, start(kit.net(), granet.RigL(sparsity=0.8, every=2))[2].state_dict(), "method.*'rigl'.*'granet'")
+
+
+@pytest.mark.parametrize("key", ["method", "step", "seed", "shapes", "masks", "history", "target_sparsity"])
+def test_a_part_is_missing(kit: Kit, state: State, key: str) -> None:
+    del state[key]
+    refused(kit, state, key)
+
+
+@pytest.mark.parametrize("value", [{}, {"state": {}, "param_groups": []}, None, 3])
+def test_not_a_sparsifiers_state(kit: Kit, value: Any) -> None:
+    refused(kit, value, "not a sparsifier's state_dict")
+
+
+BROKEN: dict[str, Any] = {
+    "no mask of a layer": (lambda s: s["masks"].pop("4.weight"), r"masks.*4\.weight"),
+    "a mask too short": (lambda s: s["masks"].update({"4.weight": torch.zeros(3, dtype=torch.uint8)}), r"4\.weight"),
+    "a mask of floats": (lambda s: s["masks"].update({"4.weight": torch.ones(8, 54)}), r"4\.weight"),
+    "a step before the start": (lambda s: s.update(step=-1), "step.*-1"),
+    "a step in words": (lambda s: s.update(step="seven"), "step.*'seven'"),
+    "a history of another kind": (lambda s: s.update(history=[{"epoch": 3}]), "history"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_part_is_broken(kit: Kit, state: State, case: str) -> None:
+    """From a damaged file, or one of another version."""
+    damage, match = BROKEN[case]
+    damage(state)
+    refused(kit, state, match)

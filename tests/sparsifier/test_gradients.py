@@ -1,0 +1,184 @@
+"""Gradients that are missing, infinite or not a number."""
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import granet
+
+Kit = SimpleNamespace
+STEPS = 12
+METHODS = {
+    "granet": granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2),
+    "granet-dense": granet.GraNet(sparsity=0.8, end=8, every=2),
+    "gmp": granet.GMP(sparsity=0.8, end=8, every=2),
+    "rigl": granet.RigL(sparsity=0.7, every=2, end=10),
+    "rigl-no-step": granet.RigL(sparsity=0.7, every=2, end=10, step_on_update=False),
+    "set": granet.SET(sparsity=0.7, every=2),
+}
+
+
+class Branches(nn.Module):
+    """Two branches, of which a batch may use one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(10, 20)
+        self.spare = nn.Linear(10, 20)
+        self.head = nn.Linear(20, 5)
+
+    def forward(self, x: Tensor, both: bool = False) -> Tensor:
+        hidden = self.used(x) + self.spare(x) if both else self.used(x)
+        return self.head(hidden.relu())
+
+
+def train_branches(run: tuple[nn.Module, torch.optim.Optimizer], steps: int, both: bool = False) -> None:
+    for step in range(steps):
+        torch.manual_seed(step)
+        run[0](torch.randn(8, 10), both).square().mean().backward()
+        run[1].step()
+        run[1].zero_grad()
+
+
+@pytest.mark.parametrize("method", ["granet", "granet-dense", "gmp"])
+def test_a_weight_without_gradient_is_left_and_the_rest_meets_the_target(method: str) -> None:
+    torch.manual_seed(0)
+    model = Branches()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sparsifier = granet.sparsify(model, optimizer, METHODS[method], total_steps=STEPS)
+    spare = sparsifier.masks["spare.weight"].clone()
+    value = model.spare.weight.detach().clone()
+    with pytest.warns(UserWarning, match=r"spare\.weight.*no gradient") as caught:
+        train_branches((model, optimizer), STEPS)
+    assert len([w for w in caught if "no gradient" in str(w.message)]) == 1
+    assert torch.equal(sparsifier.masks["spare.weight"], spare)
+    assert torch.equal(model.spare.weight, value)
+    # 500 weights, 100 to be kept; "spare" holds on to what it has, and each of the others keeps at least one
+    rest = sum(sparsifier.layers[name].active for name in ("used.weight", "head.weight"))
+    assert rest == max(100 - int(spare.sum()), 2)
+    for record in sparsifier.history:
+        wanted = 500 - round(500 * record.target)
+        assert sum(record.active) == max(wanted, int(spare.sum()) + 2)
+
+
+def test_a_weight_takes_part_again_once_it_has_a_gradient() -> None:
+    torch.manual_seed(0)
+    model = Branches()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, METHODS["granet-dense"], total_steps=STEPS)
+    with pytest.warns(UserWarning, match="no gradient"):
+        train_branches((model, optimizer), 5)
+    assert sparsifier.layers["spare.weight"].sparsity == 0
+    train_branches((model, optimizer), STEPS - 5, both=True)
+    assert 0 < sparsifier.layers["spare.weight"].sparsity < 1
+    assert sum(layer.active for layer in sparsifier.layers.values()) == 100
+
+
+def test_no_gradient_anywhere_is_no_update(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, METHODS["granet"], total_steps=STEPS)
+    before = kit.snapshot(model, optimizer, sparsifier)
+    with pytest.warns(UserWarning, match="no gradient"):
+        for _ in range(4):
+            optimizer.step()
+    kit.check_equal(before, kit.snapshot(model, optimizer, sparsifier))
+    assert (sparsifier.step, sparsifier.history) == (4, [])
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("method", METHODS)
+def test_an_update_on_a_gradient_that_is_not_finite_is_skipped(kit: Kit, method: str, value: float) -> None:
+    """The gradient of one active weight is spoilt at step 4; lr 0 keeps the damage out of the weights."""
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    sparsifier = granet.sparsify(model, optimizer, METHODS[method], total_steps=STEPS)
+    for step, batch in enumerate(kit.batches(STEPS), start=1):
+        kit.backward(model, batch)
+        if step in (4, 6):
+            layer = sparsifier.layers["4.weight"]
+            spoilt = tuple(layer.mask.nonzero()[0])
+            saved = layer.weight.detach().clone()
+            layer.weight.grad[spoilt] = value
+            before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
+            if step == 4:
+                with pytest.warns(UserWarning, match="step 4: a gradient is not finite"):
+                    optimizer.step()
+            else:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")  # said once
+                    optimizer.step()
+            assert all(torch.equal(before[name], mask) for name, mask in sparsifier.masks.items())
+            record = sparsifier.history[-1]
+            assert (record.step, record.skipped, record.pruned, record.regrown) == (step, True, 0, 0)
+            assert sum(record.active) == sum(int(mask.sum()) for mask in before.values())
+            with torch.no_grad():
+                layer.weight.copy_(saved)  # 0 * inf
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+        kit.check_zeros(sparsifier)
+    assert sparsifier.step == STEPS
+    assert [record.skipped for record in sparsifier.history] == [record.step in (4, 6) for record in sparsifier.history]
+    kit.check_count(sparsifier)  # a later update makes up for what was skipped
+
+
+@pytest.mark.parametrize("method", ["granet", "rigl", "rigl-no-step"])
+@pytest.mark.parametrize("kept_before", [False, True])
+def test_growth_is_not_done_on_a_gradient_spoilt_where_weights_are_off(
+    kit: Kit, method: str, kept_before: bool
+) -> None:
+    """The optimizer never sees it, but growth would: the update is skipped and training stays sound."""
+    model = kit.net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    sparsifier = granet.sparsify(model, optimizer, METHODS[method], total_steps=STEPS)
+    for step, batch in enumerate(kit.batches(STEPS), start=1):
+        kit.backward(model, batch)
+        if step in (3, 4):  # no update, update
+            layer = sparsifier.layers["4.weight"]
+            layer.weight.grad[~layer.mask] = torch.nan
+        if kept_before:
+            sparsifier.mask_gradients()
+        if step == 4:
+            with pytest.warns(UserWarning, match="not finite"):
+                optimizer.step()
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+        kit.check_zeros(sparsifier)
+    assert [record.step for record in sparsifier.history if record.skipped] == [4]
+    assert all(value.isfinite().all() for value in kit.snapshot(model, optimizer, sparsifier).values())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_inactive_weights_stay_zero_under_gradients_of_nan(kit: Kit, fused: bool) -> None:
+    """0 * nan is nan: masking by multiplication of floats would let it in."""
+    model = kit.net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
+    sparsifier = granet.sparsify(model, optimizer, METHODS["granet"], total_steps=STEPS)
+    kit.train(model, optimizer, 3)
+    with pytest.warns(UserWarning, match="not finite"):
+        for _ in range(4):
+            for parameter in model.parameters():
+                parameter.grad = torch.full_like(parameter, torch.nan)
+            optimizer.step()
+            kit.check_zeros(sparsifier)
+            for layer in sparsifier.layers.values():
+                for key in ("exp_avg", "exp_avg_sq"):
+                    assert torch.count_nonzero(optimizer.state[layer.weight][key][~layer.mask]) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_a_gradient_that_is_huge_but_finite_is_no_reason_to_skip(kit: Kit, dtype: torch.dtype) -> None:
+    """Its sum overflows, no element does."""
+    model = kit.net(dtype=dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    sparsifier = granet.sparsify(model, optimizer, METHODS["granet"], total_steps=STEPS)
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, torch.finfo(dtype).max)
+        optimizer.step()
+    assert [record.skipped for record in sparsifier.history] == [False]

@@ -1,0 +1,108 @@
+"""Training loops as people write them: closures, accumulation, clipping, schedulers, and the end."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import granet
+
+Kit = SimpleNamespace
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+STEPS = 12
+
+
+def start(
+    kit: Kit, method: granet.Method = METHOD, **options: Any
+) -> tuple[nn.Module, torch.optim.SGD, granet.Sparsifier]:
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), **({"lr": 0.05, "momentum": 0.9} | options))
+    return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=STEPS)
+
+
+@pytest.mark.parametrize("how", ["positional", "keyword"])
+@pytest.mark.parametrize("step_on_update", [True, False])
+def test_closure_equals_no_closure(kit: Kit, how: str, step_on_update: bool) -> None:
+    method = granet.RigL(sparsity=0.7, every=2, end=10, step_on_update=step_on_update)
+    plain, with_closure = start(kit, method), start(kit, method)
+    kit.train(*plain[:2], STEPS)
+    model, optimizer, sparsifier = with_closure
+    for batch in kit.batches(STEPS):
+
+        def closure(batch: tuple[Tensor, Tensor] = batch) -> Tensor:
+            optimizer.zero_grad()
+            return kit.backward(model, batch)
+
+        loss = optimizer.step(closure) if how == "positional" else optimizer.step(closure=closure)
+        assert isinstance(loss, Tensor)
+        kit.check_zeros(sparsifier)
+    kit.check_equal(kit.snapshot(*plain), kit.snapshot(*with_closure))
+    assert plain[2].history == sparsifier.history
+
+
+def test_step_of_none_is_a_step_without_closure(kit: Kit) -> None:
+    run, other = start(kit), start(kit)
+    kit.train(*run[:2], STEPS)
+    for i, batch in enumerate(kit.batches(STEPS)):
+        kit.backward(other[0], batch)
+        other[1].step(None) if i % 2 else other[1].step(closure=None)
+        other[1].zero_grad()
+    kit.check_equal(kit.snapshot(*run), kit.snapshot(*other))
+
+
+def test_accumulated_gradients_count_as_one_step(kit: Kit) -> None:
+    run, accumulated = start(kit), start(kit)
+    for model, *_ in (run, accumulated):
+        model.eval()  # batch statistics would differ
+    for x, y in kit.batches(STEPS):
+        kit.backward(run[0], (x, y))
+        run[1].step()
+        run[1].zero_grad()
+        for half in (slice(0, 8), slice(8, 16)):
+            (nn.functional.cross_entropy(accumulated[0](x[half]), y[half]) / 2).backward()
+        accumulated[1].step()
+        accumulated[1].zero_grad()
+    assert accumulated[2].step == STEPS
+    for name, mask in run[2].masks.items():
+        assert torch.equal(mask, accumulated[2].masks[name])
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad(kit: Kit, set_to_none: bool) -> None:
+    run, other = start(kit), start(kit)
+    kit.train(*run[:2], STEPS)
+    for batch in kit.batches(STEPS):
+        other[1].zero_grad(set_to_none=set_to_none)  # first rather than last
+        kit.backward(other[0], batch)
+        other[1].step()
+    kit.check_equal(kit.snapshot(*run), kit.snapshot(*other))
+
+
+def test_a_scheduler_sees_an_ordinary_optimizer(kit: Kit) -> None:
+    model, optimizer, sparsifier = start(kit)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    for batch in kit.batches(STEPS):
+        kit.backward(model, batch)
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    assert sparsifier.step == STEPS
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0)
+    kit.check_count(sparsifier)
+
+
+def test_remove_leaves_sparse_weights_and_an_ordinary_optimizer(kit: Kit) -> None:
+    model, optimizer, sparsifier = start(kit)
+    other_hooks = optimizer.register_step_post_hook(lambda *_: None)
+    kit.train(model, optimizer, 6)
+    before = kit.snapshot(model, optimizer, sparsifier)
+    sparsifier.remove()
+    sparsifier.remove()
+    assert not optimizer._optimizer_step_pre_hooks
+    assert list(optimizer._optimizer_step_post_hooks) == [other_hooks.id]
+    kit.check_equal(before, kit.snapshot(model, optimizer, sparsifier))
+    kit.train(model, optimizer, 1)
+    assert sparsifier.step == 6
+    assert any(torch.count_nonzero(v.weight[~v.mask]) for v in sparsifier.layers.values())  # free again

@@ -1,0 +1,182 @@
+"""A run that is saved, and resumed in a fresh process, equals the run that was never interrupted, bit for bit."""
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import granet
+
+STEPS, SAVED = 200, 100
+METHODS: dict[str, granet.Method] = {
+    "granet": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, end="75%", every=9),
+    "granet-dense": granet.GraNet(sparsity=0.9, end="75%", every=9),
+    "granet-uniform": granet.GraNet(sparsity=0.7, end="75%", every=9, scope="uniform"),
+    "gmp": granet.GMP(sparsity=0.9, end="75%", every=9),
+    "rigl": granet.RigL(sparsity=0.8, every=9, step_on_update=False),
+    "rigl-itop": granet.RigLITOP(sparsity=0.8, every=9),
+    "set": granet.SET(sparsity=0.8, every=9),
+    "static": granet.Static(sparsity=0.8),
+}
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9, nesterov=True, weight_decay=1e-3),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=3e-3),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.02, initial_accumulator_value=0.3),
+    "muon": lambda p: torch.optim.Muon(p, lr=0.01),
+}
+CASES = [(method, optimizer) for method in METHODS for optimizer in ("sgd", "adamw")]
+CASES += [("granet", "adagrad"), *([("granet", "muon")] if hasattr(torch.optim, "Muon") else [])]
+
+
+class Run:
+    def __init__(self, method: str, optimizer: str, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(10, 24, bias=False), nn.ReLU(), nn.Linear(24, 6, bias=False))
+        if optimizer != "muon":
+            self.model.insert(1, nn.BatchNorm1d(24))
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
+        self.sparsifier = granet.sparsify(self.model, self.optimizer, METHODS[method], total_steps=STEPS, seed=seed)
+
+    def train(self, first: int, last: int) -> None:
+        for step in range(first, last):
+            generator = torch.Generator().manual_seed(step)
+            x = torch.randn(12, 10, generator=generator)
+            self.optimizer.zero_grad()
+            nn.functional.cross_entropy(self.model(x), x[:, :6].argmax(1)).backward()
+            self.optimizer.step()
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "sparsifier": self.sparsifier.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.sparsifier.load_state_dict(state["sparsifier"])
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf of nested dicts and lists, by its path."""
+    if isinstance(value, dict):
+        pairs = list(value.items())
+    elif isinstance(value, list | tuple):
+        pairs = list(enumerate(value))
+    else:
+        return {path: value}
+    return {k: v for key, item in pairs for k, v in flatten(item, f"{path}/{key}").items()}
+
+
+def differences(a: Any, b: Any) -> list[str]:
+    a, b = flatten(a), flatten(b)
+    assert a.keys() == b.keys()
+    return [k for k in a if not (torch.equal(a[k], b[k]) if torch.is_tensor(a[k]) else a[k] == b[k])]
+
+
+def resume(folder: Path) -> None:
+    """What the fresh process does: another seed everywhere, so that nothing is right by luck."""
+    for method, optimizer in CASES:
+        run = Run(method, optimizer, seed=5)
+        run.load(torch.load(folder / f"{method}-{optimizer}.pt", weights_only=True))
+        run.train(SAVED, STEPS)
+        torch.save(run.state(), folder / f"{method}-{optimizer}-resumed.pt")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs to the end, saved half way, and the same resumed from there by a process of its own."""
+    folder = tmp_path_factory.mktemp("runs")
+    for method, optimizer in CASES:
+        run = Run(method, optimizer)
+        run.train(0, SAVED)
+        torch.save(run.state(), folder / f"{method}-{optimizer}.pt")
+        run.train(SAVED, STEPS)
+        torch.save(run.state(), folder / f"{method}-{optimizer}-whole.pt")
+    subprocess.run([sys.executable, __file__, str(folder)], check=True, timeout=300)
+    return folder
+
+
+@pytest.mark.parametrize(("method", "optimizer"), CASES)
+def test_a_resumed_run_equals_an_uninterrupted_one(folder: Path, method: str, optimizer: str) -> None:
+    half, whole, resumed = (
+        torch.load(folder / f"{method}-{optimizer}{part}.pt", weights_only=True) for part in ("", "-whole", "-resumed")
+    )
+    assert not differences(whole, resumed)
+    assert [state["sparsifier"]["step"] for state in (half, whole)] == [SAVED, STEPS]
+    last = {"static": 0, "rigl": 149}.get(method, STEPS - 1)
+    assert [record["step"] for record in whole["sparsifier"]["history"]] == list(range(9, last + 1, 9))
+    moved = differences(half["sparsifier"]["masks"], whole["sparsifier"]["masks"])
+    assert bool(moved) == (method != "static")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_saving_changes_nothing(method: str) -> None:
+    quiet, saved = Run(method, "sgd"), Run(method, "sgd")
+    quiet.train(0, 30)
+    for step in range(30):
+        saved.train(step, step + 1)
+        saved.state()
+    assert not differences(quiet.state(), saved.state())
+
+
+def test_a_state_is_a_copy() -> None:
+    run = Run("granet", "sgd")
+    run.train(0, 20)
+    state = run.sparsifier.state_dict()
+    packed = {name: mask.clone() for name, mask in state["masks"].items()}
+    updates = len(state["history"])
+    run.train(20, 40)
+    assert all(torch.equal(mask, packed[name]) for name, mask in state["masks"].items())
+    assert (state["step"], len(state["history"])) == (20, updates)
+
+
+@pytest.mark.parametrize("order", ["model first", "sparsifier first"])
+def test_the_order_of_loading_does_not_matter(order: str) -> None:
+    run, other = Run("granet", "adamw"), Run("granet", "adamw", seed=5)
+    run.train(0, 40)
+    state = copy.deepcopy(run.state())
+    if order == "sparsifier first":
+        other.sparsifier.load_state_dict(state["sparsifier"])
+        other.optimizer.load_state_dict(state["optimizer"])
+        other.model.load_state_dict(state["model"])
+    else:
+        other.load(state)
+    assert not differences(other.state(), state)
+    assert other.sparsifier.target_sparsity == run.sparsifier.target_sparsity
+    other.train(40, 80)
+    run.train(40, 80)
+    assert not differences(run.state(), other.state())
+
+
+@pytest.mark.parametrize("method", ["granet", "set"])
+def test_going_back_in_the_same_process(method: str) -> None:
+    run = Run(method, "adamw")
+    run.train(0, 40)
+    saved = copy.deepcopy(run.state())
+    run.train(40, 80)
+    after = copy.deepcopy(run.state())
+    run.load(saved)
+    assert not differences(run.state(), saved)
+    run.train(40, 80)
+    assert not differences(run.state(), after)
+
+
+def test_a_mask_takes_one_bit_a_weight() -> None:
+    run = Run("granet", "sgd")
+    for name, packed in run.sparsifier.state_dict()["masks"].items():
+        layer = run.sparsifier.layers[name]
+        assert packed.dtype == torch.uint8
+        assert packed.untyped_storage().nbytes() == -(-layer.numel // 8)
+        bits = [int(byte) >> place & 1 for byte in packed for place in range(8)][: layer.numel]
+        assert bits == layer.mask.flatten().int().tolist()
+
+
+if __name__ == "__main__":
+    resume(Path(sys.argv[1]))

@@ -1,0 +1,193 @@
+"""Optimizers that move weights without gradient, inherit their step, free gradients, or write state everywhere."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import granet
+
+Kit = SimpleNamespace
+STEPS = 14
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+
+
+def lbfgs_step(kit: Kit, model: Any, optimizer: Any, batch: Any, spoil: granet.Sparsifier | None = None) -> None:
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = kit.backward(model, batch)
+        if spoil is not None:
+            layer = spoil.layers["4.weight"]
+            layer.weight.grad[~layer.mask] = torch.nan  # masked before the optimizer can see it
+        return loss
+
+    optimizer.step(closure)
+
+
+@pytest.mark.parametrize("line_search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("initial", [0.0, 0.4])
+def test_lbfgs_keeps_inactive_weights_at_zero(kit: Kit, initial: float, line_search: str | None) -> None:
+    """Its memory is one flat vector over all parameters, so old directions reach weights that are now off."""
+    model = kit.net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, line_search_fn=line_search)
+    method = granet.GraNet(sparsity=0.8, initial_sparsity=initial, end=8, every=2)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
+    for step, batch in enumerate(kit.batches(STEPS), start=1):
+        lbfgs_step(kit, model, optimizer, batch)
+        kit.check_zeros(sparsifier)
+        assert sparsifier.step == step
+    kit.check_count(sparsifier)
+
+
+def test_lbfgs_is_masked_after_an_update_that_was_skipped(kit: Kit) -> None:
+    """Whether an optimizer moves inactive weights shows only once masks have really changed."""
+    model = kit.net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+    for step, batch in enumerate(kit.batches(STEPS), start=1):
+        if step == 2:
+            with pytest.warns(UserWarning, match="not finite"):
+                lbfgs_step(kit, model, optimizer, batch, spoil=sparsifier)
+        else:
+            lbfgs_step(kit, model, optimizer, batch)
+        kit.check_zeros(sparsifier)
+
+
+class Inherited(torch.optim.SGD):
+    """Does something of its own and leaves the rest to the step it overrides."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("step_on_update", [True, False])
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_a_subclass_that_calls_its_parents_step(kit: Kit, with_closure: bool, step_on_update: bool) -> None:
+    """torch runs the hooks for both steps, the outer and the inner one; it is one step all the same."""
+    method = granet.RigL(sparsity=0.7, every=2, end=10, step_on_update=step_on_update)
+    runs = []
+    for kind in (torch.optim.SGD, Inherited):
+        model = kit.net()
+        optimizer = kind(model.parameters(), lr=0.05, momentum=0.9)
+        runs.append((model, optimizer, granet.sparsify(model, optimizer, method, total_steps=STEPS)))
+    for batch in kit.batches(STEPS):
+        for model, optimizer, _ in runs:
+
+            def closure(model: Any = model, batch: Any = batch) -> Tensor:
+                model.zero_grad()
+                return kit.backward(model, batch)
+
+            if with_closure:
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
+    assert [run[2].step for run in runs] == [STEPS, STEPS]
+    assert runs[0][2].history == runs[1][2].history
+    kit.check_equal(kit.snapshot(*runs[0]), kit.snapshot(*runs[1]))
+
+
+class Freeing(torch.optim.Optimizer):
+    """Gives the memory of a gradient back as soon as it has used it."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(group["lr"] * p.grad)
+                p.grad = None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "method",
+    [METHOD, granet.GMP(sparsity=0.8, end=8, every=2), granet.SET(sparsity=0.8, every=2)],
+    ids=lambda m: type(m).__name__,
+)
+def test_an_optimizer_that_frees_its_gradients(kit: Kit, method: granet.Method) -> None:
+    model = kit.net()
+    optimizer = Freeing(model.parameters())
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
+    for batch in kit.batches(STEPS):
+        kit.backward(model, batch)
+        optimizer.step()
+    assert sparsifier.step == STEPS
+    assert [record.step for record in sparsifier.history] == list(range(2, STEPS, 2))
+    kit.check_count(sparsifier)
+
+
+class Scaled(torch.optim.Optimizer):
+    """Its step takes a number, not a closure."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self, lr: float = 0.0) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(lr * p.grad)
+
+
+def test_an_argument_that_is_no_closure_is_left_alone(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = Scaled(model.parameters())
+    sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+    for batch in kit.batches(STEPS):
+        optimizer.zero_grad()
+        kit.backward(model, batch)
+        optimizer.step(0.05)
+        kit.check_zeros(sparsifier)
+    assert sparsifier.step == STEPS
+
+
+class Everywhere(torch.optim.Optimizer):
+    """Momentum taken after the gradient is centred, so that state of inactive weights is written at every step."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.02})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                trail = self.state[p].setdefault("trail", torch.zeros_like(p))
+                trail.mul_(0.9).add_(p.grad - p.grad.mean())
+                p.sub_(group["lr"] * trail)
+
+
+def test_state_written_where_weights_are_off_does_not_come_back_with_a_grown_weight(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = Everywhere(model.parameters())
+    sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+    for batch in kit.batches(STEPS):
+        before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
+        optimizer.zero_grad()
+        kit.backward(model, batch)
+        optimizer.step()
+        kit.check_zeros(sparsifier)
+        for name, layer in sparsifier.layers.items():
+            grown = layer.mask & ~before[name]
+            assert torch.count_nonzero(layer.weight[grown]) == 0
+            assert torch.count_nonzero(optimizer.state[layer.weight]["trail"][grown]) == 0, f"step {sparsifier.step}"
+
+
+def test_rprop_gives_a_grown_weight_its_first_step_size(kit: Kit) -> None:
+    """Step sizes start at the learning rate; a weight that was off must find that, not the smallest step there is."""
+    model = kit.net()
+    optimizer = torch.optim.Rprop(model.parameters(), lr=0.005)
+    sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+    for batch in kit.batches(STEPS):
+        before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
+        optimizer.zero_grad()
+        kit.backward(model, batch)
+        optimizer.step()
+        for name, layer in sparsifier.layers.items():
+            sizes = optimizer.state[layer.weight]["step_size"][layer.mask & ~before[name]]
+            assert torch.equal(sizes, torch.full_like(sizes, 0.005)), f"step {sparsifier.step}: {name}"
