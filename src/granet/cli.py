@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 
@@ -16,52 +16,62 @@ import granet
 from granet.clock import Time
 from granet.data import ImageSet, load
 from granet.training import DENSE, Recipe, RunDir, Summary, Training
+from granet.training.recipe_file import read_recipe_file
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_DEFAULT = Recipe()
+try:
+    from tyro.conf import Positional
+except ImportError:  # said by main, with what to install
+    Positional = None  # type: ignore[misc]
+
+_DIGITS = Recipe()
 
 
 @dataclass(frozen=True)
 class Train:
     """Train a sparse network, and its dense twin to compare with.
 
-    Without arguments: GraNet from dense to 90 % sparsity on the embedded digits, on the CPU, in under a minute. Each
-    run leaves a folder with its configuration, metrics, weights and a plot.
+    Without arguments: GraNet from dense to 90 % sparsity on the embedded digits, on the CPU, in under a minute. With a
+    recipe file: what the file says. Options replace parts of either. Each run leaves a folder with its configuration,
+    metrics, weights and a plot.
     """
 
-    method: str = _DEFAULT.method
+    recipe: Annotated[Path | None, Positional] = None
+    """A recipe file, such as `recipes/cifar10-vgg19.toml`."""
+    method: str | None = None
     """Any name that `granet methods` lists, or `dense`."""
-    sparsity: float = _DEFAULT.method_fields["sparsity"]
+    sparsity: float | None = None
     """Share of weights that are zero at the end."""
     initial_sparsity: float | None = None
-    """Share of weights that are zero at the start; each method has its own default."""
+    """Share of weights that are zero at the start."""
     every: str | None = None
-    """Time between mask updates: optimizer steps (`20`), epochs (`2ep`) or a share of training (`5%`). By default an
-    epoch, for methods that update masks."""
-    data: str = _DEFAULT.data
+    """Time between mask updates: optimizer steps (`20`), epochs (`2ep`) or a share of training (`5%`)."""
+    end: str | None = None
+    """When the method's schedule ends, written likewise."""
+    data: str | None = None
     """The image set. `digits` comes with the package."""
     data_dir: Path | None = None
     """Where the files of other image sets are; by default the folder that GRANET_DATA names."""
-    model: str = _DEFAULT.model
+    model: str | None = None
     """The network: a name, or `package.module:function` of your own that takes `num_classes` and `in_channels`."""
-    epochs: int = _DEFAULT.epochs
+    epochs: int | None = None
     """Passes over the training images."""
-    batch_size: int = _DEFAULT.batch_size
+    stretch: float = 1.0
+    """Train so many times as long; everything written as a share of training stretches with it."""
+    batch_size: int | None = None
     """Images per optimizer step."""
-    lr: float = _DEFAULT.lr
-    """Initial learning rate; a tenth of it after 50 % of training, a hundredth after 75 %."""
-    weight_decay: float = _DEFAULT.weight_decay
+    lr: float | None = None
+    """Initial learning rate."""
+    weight_decay: float | None = None
     """L2 penalty of SGD."""
-    crop: int = _DEFAULT.crop
-    """Augmentation: shift training images by up to so many pixels."""
-    flip: bool = _DEFAULT.flip
-    """Augmentation: mirror half of the training images."""
-    seed: int = _DEFAULT.seed
+    precision: str | None = None
+    """Of activations and products: `float32` or `bfloat16`."""
+    seed: int | None = None
     """Decides initial weights, order of the images and every random choice of a method."""
-    device: str = "cpu"
-    """Where to train: `cpu`, `cuda`, `cuda:1` ..."""
+    device: str | None = None
+    """Where to train: `cpu`, `cuda`, `cuda:1` ... By default the CPU for the digits, else a GPU if there is one."""
     threads: int | None = None
     """CPU threads. By default 1 for the embedded digits, whose network is too small to gain much from more, and
     torch's own choice otherwise."""
@@ -74,11 +84,13 @@ class Train:
         """Train, show and save."""
         from granet.console import results_table
 
-        recipe, device = self.recipe(), _device(self.device)
+        recipe = self.whole_recipe()
+        embedded = recipe.data == _DIGITS.data
+        device = _device(self.device or ("cuda" if torch.cuda.is_available() and not embedded else "cpu"))
         data = load(recipe.data, data_dir=self.data_dir)
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads={self.threads!r}: must be 1 or more")
-        if self.threads is not None or recipe.data == _DEFAULT.data:
+        if self.threads is not None or embedded:
             torch.set_num_threads(self.threads or 1)
         recipes = {recipe.method: recipe}
         if self.dense_twin:
@@ -91,23 +103,33 @@ class Train:
         for folder in folders:
             console.print(f"saved in {folder}", highlight=False, soft_wrap=True)
 
-    def recipe(self) -> Recipe:
-        """The recipe these arguments stand for."""
-        own = {field.name for field in dataclasses.fields(self)} & {field.name for field in dataclasses.fields(Recipe)}
-        return Recipe(method_fields=self._method_fields(), **{name: getattr(self, name) for name in own})
+    def whole_recipe(self) -> Recipe:
+        """The file's recipe, or that of the digits, with what the options replace."""
+        base = self._digits_recipe() if self.recipe is None else read_recipe_file(self.recipe).recipe(self.method)
+        shared = {field.name for field in dataclasses.fields(self)} & {
+            field.name for field in dataclasses.fields(Recipe)
+        }
+        asked = {name: value for name in shared if (value := getattr(self, name)) is not None}
+        own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
+        own |= {"every": _time(self.every), "end": _time(self.end)}
+        fields = {**base.method_fields, **{name: value for name, value in own.items() if value is not None}}
+        if not self.stretch > 0:
+            raise ValueError(f"stretch={self.stretch!r}: must be above 0")
+        asked["epochs"] = round(self.stretch * asked.get("epochs", base.epochs))
+        return dataclasses.replace(base, method_fields={} if base.method == DENSE else fields, **asked)
 
-    def _method_fields(self) -> dict[str, Any]:
-        """What was asked for; whether the method has such a field is for the method to say."""
-        if self.method == DENSE:
-            return {}
-        method = granet.create_method(self.method, sparsity=self.sparsity)
-        every: Time | None
-        if self.every is None:
-            every = _DEFAULT.method_fields["every"] if hasattr(method, "every") else None
-        else:
-            every = int(self.every) if self.every.isdecimal() else self.every
-        asked = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity, "every": every}
-        return {name: value for name, value in asked.items() if value is not None}
+    def _digits_recipe(self) -> Recipe:
+        """Another method takes as much of the digits' settings as it has a use for."""
+        if self.method in (None, DENSE, _DIGITS.method):
+            return _DIGITS.dense_twin() if self.method == DENSE else _DIGITS
+        fields = dict(_DIGITS.method_fields)
+        if not hasattr(granet.create_method(self.method, sparsity=fields["sparsity"]), "every"):
+            del fields["every"]
+        return dataclasses.replace(_DIGITS, method=self.method, method_fields=fields)
+
+
+def _time(text: str | None) -> Time | None:
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ from granet.net import SparseNet
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(ABC):
     """A way to train a sparse network: which masks to begin with, when to change them, and how.
 
     A method is a value: it prints, compares and hashes, and holds no state. Everything that changes during training
@@ -44,7 +44,7 @@ class Method:
         """The sparsity asked for at that moment."""
         return self.sparsity
 
-    def update(self, net: SparseNet, clock: Clock) -> None:
+    def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method whose masks stay has none)
         """Propose new masks."""
 
 
@@ -123,7 +123,7 @@ def create_method(name: str, **fields: Any) -> Method:
     100
     """
     if name not in _METHODS:
-        near = get_close_matches(name, _METHODS, n=1)
+        near = get_close_matches(str(name), _METHODS, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}{hint}")
     cls = _METHODS[name].cls

@@ -1,0 +1,87 @@
+"""Recipes as TOML files.
+
+model = "vgg19"                # fields of Recipe
+epochs = 160
+method = "granet"              # the default; --method takes another
+
+[methods.granet]               # that method's own fields
+initial_sparsity = 0.5
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from granet.methods import list_methods
+from granet.training.recipe import DENSE, Recipe
+
+_DEFAULT = Recipe()
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """A recipe for every method: what they share, and the fields of each."""
+
+    shared: Recipe
+    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def recipe(self, method: str | None = None) -> Recipe:
+        """The recipe of one method, or of the file's own."""
+        method = method or self.shared.method
+        fields = {} if method == DENSE else dict(self.methods.get(method, {}))
+        return dataclasses.replace(self.shared, method=method, method_fields=fields)
+
+
+def read_recipe_file(path: Path) -> RecipeFile:
+    """The recipes in a TOML file; ValueError that names the file, the key and what is allowed."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"recipe={str(path)!r}: must be a file that can be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"recipe={str(path)!r}: must be TOML ({error})") from error
+    methods = table.pop("methods", {})
+    known = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
+    for key, value in table.items():
+        _check_known(path, key, {*known, "methods"})
+        _check_type(path, key, value)
+    names = [info.name for info in list_methods()]
+    _check_table(path, "methods", methods)
+    for name, fields in methods.items():
+        _check_known(path, f"methods.{name}", [f"methods.{name}" for name in names])
+        _check_table(path, f"methods.{name}", fields)
+        cls = next(info.cls for info in list_methods() if info.name == name)
+        allowed = [f"methods.{name}.{item.name}" for item in dataclasses.fields(cls)]
+        for key in fields:
+            _check_known(path, f"methods.{name}.{key}", allowed)
+    try:
+        shared = Recipe.from_dict({"method_fields": {}, **table})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return RecipeFile(shared, methods)
+
+
+def _check_known(path: Path, key: str, known: Iterable[str]) -> None:
+    if key not in known:
+        near = get_close_matches(key, list(known), n=1, cutoff=0)
+        raise ValueError(f"{path}: unknown key {key!r}; the nearest is {near[0]!r}")
+
+
+def _check_type(path: Path, key: str, value: object) -> None:
+    """Of the type that the field's default has; a whole number will do for a fraction."""
+    wanted = type(getattr(_DEFAULT, key))
+    good = {float: (int, float), tuple: (list,)}.get(wanted, (wanted,))
+    if not isinstance(value, good) or (isinstance(value, bool) and wanted is not bool):
+        kind = "list" if wanted is tuple else wanted.__name__
+        raise ValueError(f"{path}: {key}={value!r}: must be of type {kind}")
+
+
+def _check_table(path: Path, key: str, value: object) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: {key}={value!r}: must be a table")

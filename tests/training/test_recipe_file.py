@@ -1,0 +1,69 @@
+"""Recipe files: what is in them, and one clear line for what should not be."""
+
+from pathlib import Path
+
+import pytest
+
+from granet.cli import Train
+from granet.methods import create_method
+from granet.training.recipe import DENSE
+from granet.training.recipe_file import read_recipe_file
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_papers_recipes(path: Path) -> None:
+    file = read_recipe_file(path)
+    data, network = path.stem.split("-")
+    recipe = file.recipe()
+    assert (recipe.data, recipe.model.split("_")[0], recipe.epochs, recipe.batch_size) == (data, network, 160, 128)
+    assert (recipe.lr, recipe.weight_decay, recipe.milestones) == (0.1, 5e-4, ("50%", "75%"))
+    for name, fields in file.methods.items():
+        create_method(name, sparsity=0.95, **fields)
+        assert file.recipe(name).method_fields == fields
+    assert file.recipe(DENSE).method_fields == {}
+
+
+def test_options_replace_parts_of_a_file() -> None:
+    path = next(path for path in RECIPES if path.stem == "cifar10-vgg19")
+    recipe = Train(recipe=path, sparsity=0.98, seed=1).whole_recipe()
+    assert (recipe.method, recipe.model, recipe.seed, recipe.epochs) == ("granet", "vgg19", 1, 160)
+    assert recipe.method_fields == {"sparsity": 0.98, "initial_sparsity": 0.5, "every": 1000, "end": "50%"}
+    recipe = Train(recipe=path, method="rigl-itop", sparsity=0.9, every="500", stretch=2.5).whole_recipe()
+    assert (recipe.method, recipe.epochs) == ("rigl-itop", 400)
+    assert recipe.method_fields == {"sparsity": 0.9, "every": 500}
+    assert recipe.clock(45_000).steps("50%") == 200 * 351
+    assert Train(recipe=path, method="dense").whole_recipe().method_fields == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("epoch = 3", "unknown key 'epoch'; the nearest is 'epochs'"),
+        ('epochs = "3"', "epochs='3': must be of type int"),
+        ("epochs = true", "epochs=True: must be of type int"),
+        ("milestones = 80", "milestones=80: must be of type list"),
+        ("epochs = 0", "epochs=0: must be 1 or more"),
+        ("[methods.grannet]", "unknown key 'methods.grannet'; the nearest is 'methods.granet'"),
+        ("[methods.granet]\nregrown = 0.5", "unknown key 'methods.granet.regrown'; the nearest is"),
+        ("methods = 3", "methods=3: must be a table"),
+        ("epochs = ", "must be TOML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_file(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"mine\.toml") as error:
+        read_recipe_file(path)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"recipe='.*none\.toml': must be a file that can be read"):
+        read_recipe_file(tmp_path / "none.toml")
+
+
+def test_a_stretch_of_nothing() -> None:
+    with pytest.raises(ValueError, match=r"stretch=0\.0: must be above 0"):
+        Train(stretch=0.0).whole_recipe()
