@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from granet.clock import Clock
 from granet.distributions import kept
@@ -23,6 +20,7 @@ from granet.methods import Method, method_name
 from granet.net import SparseNet
 from granet.optimizer_state import OptimizerState
 from granet.packing import pack_bits, unpack_bits
+from granet.step_hooks import StepHooks, hooked_owners
 
 
 def sparsify(
@@ -78,8 +76,6 @@ class Sparsifier:
         self._history = History(self._net.numel)
         self._target = method.target(clock)
         self._said: set[str] = set()
-        self._stash: list[tuple[nn.Parameter, Tensor]] = []
-        self._stepping: FrameType | None = None
         self._always_mask = False
         self._leak_check_due = False
         self._leak_checks_left = 2
@@ -88,8 +84,7 @@ class Sparsifier:
         method.begin(self._net)
         self._net.commit()
         self._apply_masks()
-        self._handles: list[RemovableHandle] = []
-        self._hook()
+        self._hooks: StepHooks | None = self._hook()
 
     # What users read.
 
@@ -160,54 +155,9 @@ class Sparsifier:
     def _update_is_next(self) -> bool:
         return self._clock.step + 1 in self._updates
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        caller = sys._getframe(1)
-        if self._stepping is not None and _is_running(self._stepping, caller):
-            return None  # a step that calls the step it overrides: torch runs the hooks for both, but it is one step
-        self._stepping = caller
-        self._restore_gradients()  # of a step that an exception ended
-        position = None if "closure" in kwargs else 1
-        closure = kwargs.get("closure") if position is None else (args[1] if len(args) > 1 else None)
-        if not callable(closure):
-            self._prepare()
-            return None
-
-        def masked() -> Any:
-            loss = closure()
-            self._prepare()
-            return loss
-
-        if position is None:
-            return args, {**kwargs, "closure": masked}
-        return (args[0], masked, *args[2:]), kwargs
-
-    def _prepare(self) -> None:
-        """What must happen between the backward pass and the optimizer's own work."""
+    def _prepare(self) -> bool:
         self.mask_gradients()
-        if self._update_is_next and not self.method.step_on_update:
-            # An optimizer passes over parameters without a gradient, so this is a step not taken.
-            for group in self._optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        self._stash.append((parameter, parameter.grad))
-                        parameter.grad = None
-
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if sys._getframe(1) is not self._stepping:
-            return
-        self._stepping = None
-        self._restore_gradients()
-        # A fused optimizer under GradScaler is always called and skips by itself; others are not called at all.
-        found_inf = getattr(optimizer, "found_inf", None)
-        if found_inf is None or not bool(found_inf):
-            self.advance()
-        else:
-            self._forget_gradients()
-
-    def _restore_gradients(self) -> None:
-        for parameter, grad in self._stash:
-            parameter.grad = grad
-        self._stash.clear()
+        return self.method.step_on_update or not self._update_is_next
 
     # The mask update.
 
@@ -347,26 +297,21 @@ class Sparsifier:
 
     def remove(self) -> None:
         """Unhook from the optimizer; the weights stay sparse."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        if self._hooks is not None:
+            self._hooks.remove()
+            self._hooks = None
 
-    def _hook(self) -> None:
-        self._handles = [
-            self._optimizer.register_step_pre_hook(self._before_step),
-            self._optimizer.register_step_post_hook(self._after_step),
-        ]
+    def _hook(self) -> StepHooks:
+        return StepHooks(self._optimizer, self._prepare, taken=self.advance, given_up=self._forget_gradients)
 
     def __getstate__(self) -> dict[str, Any]:
         self._history.records()  # nothing may be on its way from the device
-        return self.__dict__ | {"_handles": len(self._handles), "_stepping": None}
+        return self.__dict__ | {"_hooks": self._hooks is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy (made together with its model and optimizer) hooks itself to the copied optimizer."""
         self.__dict__.update(state)
-        hooked, self._handles = state["_handles"], []
-        if hooked:
-            self._hook()
+        self._hooks = self._hook() if state["_hooks"] else None
 
 
 def _check_floor(floor: int, layers: Sequence[SparseLayer], sparsity: float) -> None:
@@ -385,13 +330,11 @@ def _check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    for hook in optimizer._optimizer_step_pre_hooks.values():
-        other = getattr(hook, "__self__", None)
-        if isinstance(other, Sparsifier):
-            taken = {id(layer.weight) for layer in other.layers.values()}
-            for layer in layers:
-                if id(layer.weight) in taken:
-                    raise ValueError(f"optimizer: {layer.name!r} is sparsified through it already; remove() that first")
+    for other in hooked_owners(optimizer):
+        taken = {id(layer.weight) for layer in other.layers.values()} if isinstance(other, Sparsifier) else set()
+        for layer in layers:
+            if id(layer.weight) in taken:
+                raise ValueError(f"optimizer: {layer.name!r} is sparsified through it already; remove() that first")
     missing = [layer.name for layer in layers if id(layer.weight) not in held]
     if missing:
         raise ValueError(
@@ -399,9 +342,3 @@ def _check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
             + (f" and {len(missing) - 1} more of the model's weights" if len(missing) > 1 else "")
             + "; give it the model's parameters, or exclude these"
         )
-
-
-def _is_running(frame: FrameType, caller: FrameType | None) -> bool:
-    while caller is not None and caller is not frame:
-        caller = caller.f_back
-    return caller is frame

@@ -1,0 +1,100 @@
+"""Something to do around every ``optimizer.step()``, whatever way it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+class StepHooks:
+    """Calls back when gradients are complete, and when a step was taken or given up.
+
+    Args:
+        prepare: called between the backward pass and the optimizer's own work (after each closure, if it has one); the
+            optimizer takes its step only if it returns True.
+        taken: called after a step, also one that ``prepare`` withheld: it counts.
+        given_up: called after a step that a fused optimizer skipped by itself because of infinite gradients.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        prepare: Callable[[], bool],
+        taken: Callable[[], None],
+        given_up: Callable[[], None],
+    ) -> None:
+        self._optimizer = optimizer
+        self._prepare, self._taken, self._given_up = prepare, taken, given_up
+        self._withheld: list[tuple[nn.Parameter, Tensor]] = []
+        self._running: FrameType | None = None
+        self._handles = [
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+        ]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        caller = sys._getframe(1)
+        if self._running is not None and _is_on_stack(self._running, caller):
+            return None  # a step that calls the step it overrides: torch runs the hooks for both, but it is one step
+        self._running = caller
+        self._hand_back()  # what a step that ended in an exception left behind
+        closure = kwargs["closure"] if "closure" in kwargs else args[1] if len(args) > 1 else None
+        if not callable(closure):
+            self._complete()
+            return None
+
+        def completed() -> Any:
+            loss = closure()
+            self._complete()
+            return loss
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": completed}
+        return (args[0], completed, *args[2:]), kwargs
+
+    def _complete(self) -> None:
+        if not self._prepare():
+            # An optimizer passes over parameters without a gradient, so this is a step not taken.
+            for group in self._optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        self._withheld.append((parameter, parameter.grad))
+                        parameter.grad = None
+
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if sys._getframe(1) is not self._running:
+            return
+        self._running = None
+        self._hand_back()
+        # Under GradScaler a fused optimizer is always called and skips by itself; others are then not called at all.
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is not None and bool(found_inf):
+            self._given_up()
+        else:
+            self._taken()
+
+    def _hand_back(self) -> None:
+        for parameter, grad in self._withheld:
+            parameter.grad = grad
+        self._withheld.clear()
+
+
+def hooked_owners(optimizer: Optimizer) -> list[object]:
+    """Those whose methods are called back at the steps of this optimizer."""
+    hooks = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_step_pre_hooks.values())
+    return [getattr(hook._taken, "__self__", None) for hook in hooks if isinstance(hook, StepHooks)]
+
+
+def _is_on_stack(frame: FrameType, top: FrameType | None) -> bool:
+    while top is not None and top is not frame:
+        top = top.f_back
+    return top is frame
