@@ -146,3 +146,27 @@ def test_missing_extra_is_named(
     with pytest.raises(SystemExit) as stop:
         main(["methods"])
     assert absent in str(stop.value.code) and "granet[cli]" in str(stop.value.code)
+
+
+def test_data_check_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from granet.cli import main
+
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    (folder / "data_batch_1").write_bytes(b"not a batch")
+    with pytest.raises(SystemExit) as stop:
+        main(["data", "check", str(tmp_path)])
+    assert stop.value.code == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("wrong") and "data_batch_1" in line for line in lines)
+    assert any(line.startswith("missing") and "test_batch" in line for line in lines)
+
+
+def test_data_check_of_a_folder_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from granet.cli import main
+
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(SystemExit) as stop:
+            main(["data", "check", str(folder)])
+        assert stop.value.code == 2
+        assert str(folder) in capsys.readouterr().err

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 
 import granet
 from granet.clock import Time
-from granet.data import ImageSet, load
+from granet.data import ImageSet, check, list_datasets, load
 from granet.training import DENSE, Recipe, RunDir, Summary, Training
 from granet.training.recipe_file import read_recipe_file
 
@@ -147,6 +147,28 @@ class Methods:
             console.print(line, highlight=False, soft_wrap=True)
 
 
+@dataclass(frozen=True)
+class Data:
+    """Look after the files of image sets: `granet data check FOLDER` verifies their checksums."""
+
+    action: Annotated[Literal["check"], Positional]
+    """`check`: compare every known file in the folder with what was published. Changes nothing."""
+    folder: Annotated[Path, Positional]
+    """Where the files are."""
+
+    def run(self, console: Console) -> None:
+        """One line for each file; exit code 1 if something is wrong with any."""
+        results = check(self.folder)
+        if not results:
+            raise ValueError(f"folder={str(self.folder)!r}: holds no file of {', '.join(list_datasets())}")
+        for result in results:
+            console.print(
+                f"{result.status:<12}{result.path}  {result.detail}".rstrip(), highlight=False, soft_wrap=True
+            )
+        if not all(result.passed for result in results):
+            sys.exit(1)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. A wrong value ends with one line on stderr and exit code 2."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -159,8 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import tyro
     from rich.console import Console
 
-    command: Train | Methods = tyro.extras.subcommand_cli_from_dict(
-        {"train": Train, "methods": Methods},
+    command: Train | Methods | Data = tyro.extras.subcommand_cli_from_dict(
+        {"train": Train, "methods": Methods, "data": Data},
         prog="granet",
         description="Sparse training for PyTorch. `granet --version` prints the version.",
         args=arguments,
