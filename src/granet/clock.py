@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 
 Time = int | str
 
@@ -42,7 +43,7 @@ class Clock:
         match = _TEXT.fullmatch(time) if isinstance(time, str) else None
         if match is None:
             raise ValueError(f"{field}={time!r}: must be optimizer steps (1000), epochs ('30ep') or a share ('50%')")
-        amount = float(match["amount"])
+        amount = Fraction(match["amount"])  # as written: 0.29 * 100 is 28.999... in floating point
         if match["unit"] == "%":
             if amount > 100:
                 raise ValueError(f"{field}={time!r}: must be at most '100%'")

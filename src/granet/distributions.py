@@ -7,7 +7,7 @@ A distribution maps the layers' shapes and the overall density to one density pe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,21 +37,24 @@ class Uniform:
 
     def __call__(self, shapes: Sequence[Shape], density: float) -> list[float]:
         sizes = [math.prod(shape) for shape in shapes]
-        fixed: dict[int, float] = {}
-        if len(shapes) > 1:
-            if density < self.last_density:
-                fixed[len(shapes) - 1] = self.last_density
-            if self.dense_first:
-                fixed[0] = 1.0
-        spent = sum(sizes[i] * d for i, d in fixed.items())
-        rest = sum(size for i, size in enumerate(sizes) if i not in fixed)
-        left = sum(sizes) * density - spent
-        if rest == 0 or left <= 0:
+        last = len(sizes) - 1
+        held = {0: 1.0} if self.dense_first and last > 0 else {}
+        rest = self._rest(sizes, density, held)
+        if rest < self.last_density and last > 0:
+            held[last] = self.last_density
+            rest = self._rest(sizes, density, held)
+        return [held.get(i, rest) for i in range(len(sizes))]
+
+    def _rest(self, sizes: Sequence[int], density: float, held: Mapping[int, float]) -> float:
+        """The density of the layers that are not held."""
+        left = sum(sizes) * density - sum(sizes[i] * d for i, d in held.items())
+        open_size = sum(size for i, size in enumerate(sizes) if i not in held)
+        if open_size == 0 or left <= 0:
             raise ValueError(
                 f"density={density:.4g}: the layers held denser (last_density={self.last_density}, "
                 f"dense_first={self.dense_first}) alone exceed it; allow a lower sparsity or exempt fewer layers"
             )
-        return [fixed.get(i, left / rest) for i in range(len(shapes))]
+        return left / open_size
 
 
 def _proportional(shapes: Sequence[Shape], raw: Sequence[float], density: float) -> list[float]:
@@ -114,7 +117,8 @@ def kept(size: int, sparsity: float) -> int:
 def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floor: int = 0) -> list[int]:
     """Whole numbers nearest to ``densities`` whose sum is exactly ``total``, each at least ``floor``.
 
-    Rounded by largest remainder; a layer smaller than ``floor`` is kept whole.
+    Rounded by largest remainder; a layer smaller than ``floor`` is kept whole. What floors add is taken from layers
+    that are not dense, as long as they have it.
     """
     sizes = [math.prod(shape) for shape in shapes]
     low = [min(floor, size) for size in sizes]
@@ -125,7 +129,7 @@ def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floo
     while difference := total - sum(result):
         step = 1 if difference > 0 else -1
         movable = [i for i in range(len(sizes)) if low[i] <= result[i] + step <= sizes[i]]
-        movable.sort(key=lambda i: step * (result[i] - exact[i]))
+        movable.sort(key=lambda i: (densities[i] >= 1, step * (result[i] - exact[i])))
         for i in movable[: abs(difference)]:
             result[i] += step
     return result

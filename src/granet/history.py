@@ -75,7 +75,7 @@ class History:
     def _receive(self) -> None:
         step, target, numbers, _ = self._coming.pop(0)
         pruned, regrown, accepted, *active = numbers.tolist()
-        achieved = 1 - sum(active) / self._numel
+        achieved = (self._numel - sum(active)) / self._numel
         self._done.append(UpdateRecord(step, target, achieved, pruned, regrown, not accepted, tuple(active)))
 
     def state(self) -> list[dict[str, Any]]:

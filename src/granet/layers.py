@@ -47,7 +47,7 @@ class SparseLayer:
 
     @property
     def sparsity(self) -> float:
-        return 1 - self.density
+        return (self.numel - self.active) / self.numel
 
 
 def find_layers(
@@ -123,7 +123,7 @@ def _matching(globs: Sequence[str], names: Sequence[str]) -> set[str]:
 
 def _plain(name: str) -> str:
     """The parameter's name in the model as written, whether or not ``torch.compile`` wraps it."""
-    return name.replace("_orig_mod.", "")
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def _known(aliases: dict[int, list[str]], default: set[int]) -> str:

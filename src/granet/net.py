@@ -13,7 +13,7 @@ from torch import Tensor
 from granet.distributions import Distribution, counts, kept
 from granet.layers import SparseLayer
 from granet.scores import Score, random
-from granet.selection import Ranking, rank
+from granet.selection import Ranking, fill, rank
 from granet.transfer import constant, to_device
 
 
@@ -86,8 +86,8 @@ class SparseNet:
             floors = constant([self.floor] * len(before), self.device)
             budget = ranking.global_counts(kept(self.numel, sparsity) - immovable, floors)
         else:
-            shares = to_device(self.shares(sparsity, scope), self.device)
-            budget = torch.minimum(shares[self._index], before)
+            shares = to_device(self.shares(sparsity, scope), self.device)[self._index]
+            budget = fill(torch.minimum(shares, before), before, shares.sum())  # rounding may ask back what is gone
         self._counts = torch.where(self._accept, budget, before)
         self.pruned = self.pruned + before.sum() - self._counts.sum()
 

@@ -5,7 +5,7 @@ integer grow with the value, so the k-th largest is found digit by digit from hi
 is defined, and the same on every device:
 
 - equal scores: the earlier position wins, and among layers the earlier layer;
-- -0.0 equals 0.0; NaN ranks above infinity;
+- -0.0 equals 0.0; NaN ranks above infinity, and all NaNs are equal;
 - bfloat16, float16 and float32 compare as float32 (exactly), float64 as itself.
 
 The counts are tensors, because after a global prune only the device knows how many weights a layer has left; reading
@@ -72,6 +72,7 @@ class TorchRanking:
         wide = any(score.dtype == torch.float64 for score in scores)
         self._digits: tuple[int, ...] = (12, 11, 10, 10, 10, 10) if wide else (12, 10, 9)
         self._float, self._int = (torch.float64, torch.int64) if wide else (torch.float32, torch.int32)
+        self._nan = int(torch.tensor(float("inf"), dtype=self._float).view(self._int)) + 1  # one key for all NaNs
         self._scores, self._masks, self._among = scores, masks, among
         self._first: Tensor | None = None
         self._few: dict[int, tuple[int, int, Tensor]] = {}
@@ -100,7 +101,7 @@ class TorchRanking:
             digit = (kept[:-1] >= total).sum() - 1
             reached, above = at_least[:, digit], at_least[:, digit + 1]
             prefix = (prefix << width) | digit
-        return share_ties(total, floors, above, reached)
+        return fill(torch.maximum(above, floors), torch.maximum(reached, floors), total)
 
     def _walk(self) -> Iterator[tuple[int, int]]:
         """(shift, width) of each digit of a key, from the most significant one."""
@@ -169,7 +170,7 @@ class TorchRanking:
         for scores, mask in zip(torch.split(flat, CHUNK), torch.split(masks, CHUNK), strict=True):
             candidates = mask if self._among else ~mask
             bits = scores.to(self._float).view(self._int) & largest  # without the sign
-            yield candidates, bits.mul_(candidates)
+            yield candidates, bits.clamp_(max=self._nan).mul_(candidates)
 
 
 def _where(condition: Tensor) -> Tensor:
@@ -182,9 +183,8 @@ def _at_least(histogram: Tensor, above: Tensor) -> Tensor:
     return (above + below[:, -1])[:, None] - below
 
 
-def share_ties(total: Tensor, floors: Tensor, above: Tensor, reached: Tensor) -> Tensor:
-    """Counts that sum to ``total``, where ``above`` of a layer exceed the threshold and ``reached`` meet it."""
-    least, most = torch.maximum(above, floors), torch.maximum(reached, floors)
-    spare = most - least  # candidates tied at the threshold: earlier layers first
+def fill(least: Tensor, most: Tensor, total: Tensor) -> Tensor:
+    """Counts from ``least`` to ``most`` that sum to ``total``; what can be chosen goes to earlier layers first."""
+    spare = most - least
     before = spare.cumsum(0) - spare
     return least + (total - least.sum() - before).clamp(min=0).minimum(spare)

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from granet import layer_table as tables
-from granet.selection import share_ties
+from granet.selection import fill
 
 WIDTH = 8
 """Bits of a digit. A key has 31, so the upper half of the first digit stays empty."""
@@ -33,7 +33,8 @@ def _candidates(table, layer, offsets, AMONG: tl.constexpr, DTYPE: tl.constexpr)
     inside = offsets < tl.load(table + 3 * layer + 2)
     candidate = inside & (tl.load(mask + offsets, mask=inside, other=1 - AMONG) == AMONG)
     value = tl.load(scores + offsets, mask=candidate, other=0.0).to(tl.float32)
-    return value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, candidate, mask
+    key = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    return tl.minimum(key, 0x7F800001), candidate, mask  # one key for all NaNs
 
 
 @triton.jit
@@ -205,7 +206,7 @@ class TritonRanking:
                     WIDTH * (ROUNDS - 1 - number), layers, FIRST=number == 0, TILE=TILE, TILES=-(-layers // TILE),
                     **self._constants,
                 )  # fmt: skip
-        return share_ties(total, floors, above, reached)
+        return fill(torch.maximum(above, floors), torch.maximum(reached, floors), total)
 
     def _zeros(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Histogram rows and counters of finished programs for each round; keys above, and prefixes, of each layer."""

@@ -102,7 +102,7 @@ class Sparsifier:
     def sparsity(self) -> float:
         """Zeroed weights over all sparsified weights, counted now."""
         active = torch.stack([layer.mask.count_nonzero().to(self._net.device) for layer in self._net.layers])
-        return 1 - int(active.sum()) / self._net.numel
+        return (self._net.numel - int(active.sum())) / self._net.numel
 
     @property
     def target_sparsity(self) -> float:

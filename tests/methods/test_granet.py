@@ -1,0 +1,215 @@
+"""GraNet against a plain simulation of its paper: prune globally to s_t, then drop and regrow r_t of each layer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from granet import Clock, GraNet
+from granet.distributions import counts, distribution
+
+FAST = {"every": 10, "end": 80}
+
+
+def published_target(method: GraNet, step: int, start: int = 0, end: int = 80, every: int = 10) -> float:
+    """Eq. 1 with updates counted in whole periods."""
+    done, n = step // every - start // every, end // every - start // every
+    initial, final = method.initial_sparsity, method.sparsity
+    return final if done >= n else initial + (final - initial) * (1 - (1 - done / n) ** 3)
+
+
+@pytest.mark.parametrize("initial", [0.0, 0.5])
+@pytest.mark.parametrize("coarse", [False, True], ids=["distinct", "ties"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_update_is_the_plain_one(trial, plain, equal, initial: float, coarse: bool, seed: int) -> None:
+    method = GraNet(sparsity=0.9, initial_sparsity=initial, **FAST)
+    run = trial(method, 125, seed=seed, coarse=coarse)
+    for clock, weights, gradients, before, after in run:
+        keep = run.net.numel - round(run.net.numel * published_target(method, clock.step))
+        ratio = 0.005 + 0.495 * (1 + math.cos(math.pi * clock.step / 125)) / 2
+        pruned = plain.prune_globally(weights, before, keep)
+        assert equal(after, plain.regenerate(weights, gradients, pruned, ratio))
+        assert [m.sum() for m in after] == [m.sum() for m in pruned]  # regeneration moves, and changes no count
+        assert sum(run.active) == keep
+    assert run.updates == range(10, 125, 10)
+
+
+def test_the_schedule_is_followed_exactly_and_its_end_is_reached(trial) -> None:
+    run = trial(GraNet(sparsity=0.9, **FAST), 125)
+    zeros = [run.zeros for _ in run]
+    expected = [published_target(run.method, step) for step in run.updates]
+    assert zeros == [round(run.net.numel * target) for target in expected]
+    assert zeros[7:] == [round(0.9 * run.net.numel)] * 5  # from step 80 on
+    assert zeros[6] < zeros[7]
+
+
+def test_after_the_window_layers_keep_their_counts_while_weights_move(trial) -> None:
+    seen = []
+    for clock, _, _, before, after in (run := trial(GraNet(sparsity=0.8, **FAST), 125)):
+        if clock.step > 80:
+            seen.append(run.active)
+            assert any((one != other).any() for one, other in zip(before, after, strict=True))
+    assert len(seen) == 4
+    assert all(active == seen[0] for active in seen)
+
+
+def test_just_dropped_weights_are_candidates(trial) -> None:
+    """From a dense start nearly all that is dropped comes straight back: about half of a pool of about half."""
+    run = trial(GraNet(sparsity=0.9, every=10, end=400), 800)
+    _, _, _, before, after = next(iter(run))
+    lost = sum((b & ~a).sum() for b, a in zip(before, after, strict=True))
+    assert lost == run.zeros  # nothing but what the schedule prunes is gone
+
+
+@pytest.mark.parametrize("name", [None, "erk", "er", "uniform"])
+def test_a_sparse_start_has_the_shares_of_its_distribution(trial, name: str | None) -> None:
+    run = trial(GraNet(sparsity=0.9, initial_sparsity=0.5, distribution=name, **FAST), 125)
+    total = run.net.numel - round(run.net.numel * 0.5)
+    densities = distribution(name or "erk")(run.net.shapes, total / run.net.numel)
+    assert run.active == counts(run.net.shapes, densities, total, 1)
+
+
+def test_a_dense_start_is_dense(trial) -> None:
+    assert trial(GraNet(sparsity=0.9, **FAST), 125).zeros == 0
+
+
+@pytest.mark.parametrize("floor", [1, 3])
+def test_no_layer_is_emptied_however_small_its_weights(trial, floor: int) -> None:
+    run = trial(GraNet(sparsity=0.95, **FAST), 125, floor=floor, scales=[1, 1e-3, 1, 1e-6])
+    for _ in run:
+        assert min(run.active) >= floor
+    assert run.active[3] == floor
+    assert run.zeros == round(0.95 * run.net.numel)
+
+
+def test_a_floor_of_zero_lets_a_layer_go(trial) -> None:
+    run = trial(GraNet(sparsity=0.95, **FAST), 125, floor=0, scales=[1, 1, 1, 1e-6])
+    for _ in run:
+        pass
+    assert run.active[3] == 0
+    assert run.zeros == round(0.95 * run.net.numel)
+
+
+# Windows.
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "every", "total", "steps"),
+    [
+        (0, 80, 10, 125, range(10, 125, 10)),
+        (0, 85, 10, 120, range(10, 120, 10)),  # nothing grows after the very last step
+        (0, 120, 10, 120, range(10, 121, 10)),  # but what must be pruned there is
+        (20, 80, 10, 125, range(20, 125, 10)),
+        (25, 80, 10, 125, range(30, 125, 10)),
+        (0, "50%", "1ep", 125, range(25, 125, 25)),
+        ("1ep", "100%", 10, 125, range(30, 125, 10)),
+    ],
+)
+def test_updates_come_at_multiples_from_start_to_the_end_of_training(start, end, every, total, steps) -> None:
+    method = GraNet(sparsity=0.9, start=start, end=end, every=every)
+    assert method.updates(Clock(0, total, 25)) == steps
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 80), (20, 80), (25, 85), (0, 120), (30, 47)])
+def test_a_window_begins_at_the_initial_sparsity_and_ends_at_the_final_one(trial, start: int, end: int) -> None:
+    method = GraNet(sparsity=0.9, initial_sparsity=0.5, start=start, end=end, every=10)
+    run = trial(method, 120)
+    numel = run.net.numel
+    for clock, *_ in run:
+        assert run.zeros == round(numel * published_target(method, clock.step, start, end))
+        assert (method.target(clock) == 0.9) == (clock.step >= end // 10 * 10)
+    assert method.target(Clock(start, 120)) == 0.5
+
+
+def test_the_same_sparsity_at_both_ends_only_regenerates(trial) -> None:
+    run = trial(GraNet(sparsity=0.7, initial_sparsity=0.7, **FAST), 125)
+    active = run.active
+    assert all(run.active == active for _ in run)
+
+
+# The uniform scope.
+
+
+@pytest.mark.parametrize("initial", [0.0, 0.5])
+def test_the_uniform_scope_prunes_and_regenerates_layer_by_layer(trial, plain, equal, initial: float) -> None:
+    method = GraNet(sparsity=0.9, initial_sparsity=initial, scope="uniform", **FAST)
+    run = trial(method, 125)
+    for clock, weights, gradients, before, after in run:
+        target = published_target(method, clock.step)
+        assert run.zeros == round(run.net.numel * target)
+        last = max(1 - target, 0.2)
+        assert run.active[-1] == pytest.approx(last * 400, abs=1)
+        rest = (sum(run.active) - run.active[-1]) / (run.net.numel - 400)
+        for active, mask in zip(run.active[:-1], after[:-1], strict=True):
+            assert active == pytest.approx(rest * len(mask), abs=1.5)
+        pruned = [
+            plain.prune_layer(w, b, count) for w, b, count in zip(weights, before, run.active, strict=True)
+        ]  # fmt: skip
+        assert equal(after, plain.regenerate(weights, gradients, pruned, method.regrow_ratio(clock)))
+
+
+def test_the_uniform_scope_can_spare_the_first_layer(trial) -> None:
+    run = trial(GraNet(sparsity=0.6, initial_sparsity=0.3, scope="uniform", dense_first=True, **FAST), 125)
+    assert run.active[0] == 432
+    for _ in run:
+        assert run.active[0] == 432
+    assert run.zeros == round(0.6 * run.net.numel)
+
+
+def test_a_budget_that_the_uniform_scope_cannot_share_is_refused_at_once(trial) -> None:
+    with pytest.raises(ValueError, match="dense_first=True"):
+        trial(GraNet(sparsity=0.9, scope="uniform", dense_first=True, **FAST), 125)
+
+
+# Bad values.
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sparsity": 1.0}, r"sparsity=1\.0: must be in \[0, 1\)"),
+        ({"sparsity": -0.1}, r"sparsity=-0\.1"),
+        ({"sparsity": math.nan}, "sparsity=nan"),
+        ({"sparsity": "0.9"}, "sparsity='0.9'"),
+        ({"sparsity": None}, "sparsity=None"),
+        ({"sparsity": 0.5, "initial_sparsity": 0.6}, r"initial_sparsity=0\.6: must not be above .* sparsity=0\.5"),
+        ({"sparsity": 0.5, "initial_sparsity": -0.1}, r"initial_sparsity=-0\.1"),
+        ({"sparsity": 0.5, "regrow": 1.0}, r"regrow=1\.0"),
+        ({"sparsity": 0.5, "regrow_end": -1}, "regrow_end=-1"),
+        ({"sparsity": 0.5, "scope": "layer"}, "scope='layer': must be one of global, uniform"),
+        ({"sparsity": 0.5, "last_density": 1.5}, r"last_density=1\.5"),
+        ({"sparsity": 0.5, "distribution": "even"}, "distribution='even': must be one of"),
+        ({"sparsity": 0.5, "distribution": "erk", "scope": "uniform"}, "distribution='erk': must be one of uniform"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GraNet(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"every": 0}, "every=0: must be at least one optimizer step"),
+        ({"every": "0.001ep"}, r"every='0\.001ep': must be at least one"),
+        ({"every": -5}, "every=-5"),
+        ({"every": 200}, "every=200: the first update would be after step 200"),
+        ({"start": 60, "end": 50}, "end=50: must be after start=60"),
+        ({"start": 50, "end": 50}, "end=50: must be after start=50"),
+        ({"end": 126}, "end=126: must not be after the last step, total_steps=125"),
+        ({"end": "6ep"}, "end='6ep': must not be after the last step"),
+        ({"start": 10, "end": 19, "every": 10}, "every=10: no update after start=10 and up to end=19"),
+        ({"end": "soon"}, "end='soon'"),
+        ({"start": 1.5}, r"start=1\.5"),
+    ],
+)
+def test_times_that_make_no_sense_are_refused_by_name(fields: dict, message: str) -> None:
+    method = GraNet(sparsity=0.9, **{"every": 10, "end": 80} | fields)
+    with pytest.raises(ValueError, match=message):
+        method.updates(Clock(0, 125, 25))
+
+
+def test_the_length_of_training_is_needed() -> None:
+    with pytest.raises(ValueError, match="total_steps=None"):
+        GraNet(sparsity=0.9, end=80).updates(Clock(0))

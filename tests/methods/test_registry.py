@@ -1,0 +1,100 @@
+"""Methods by name, and methods as values."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import pytest
+
+import granet
+from granet import create_method, list_methods
+from granet.methods import method_name
+
+NAMES = ["gmp", "granet", "rigl", "rigl-itop", "set", "static"]
+
+
+def test_every_method_is_listed_with_what_it_can_do() -> None:
+    infos = {info.name: info for info in list_methods()}
+    assert sorted(infos) == NAMES
+    capable = {
+        flag: {name for name, info in infos.items() if getattr(info, flag)}
+        for flag in ("dense_to_sparse", "sparse_to_sparse", "regrows", "changes_masks", "needs_gradient")
+    }
+    assert capable == {
+        "dense_to_sparse": {"granet", "gmp"},
+        "sparse_to_sparse": {"granet", "rigl", "rigl-itop", "set", "static"},
+        "regrows": {"granet", "rigl", "rigl-itop", "set"},
+        "changes_masks": set(NAMES) - {"static"},
+        "needs_gradient": {"granet", "rigl", "rigl-itop"},
+    }
+    for info in infos.values():
+        assert info.summary
+        assert "\n" not in info.summary
+        assert info.paper
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_by_name_is_the_one_by_class(name: str) -> None:
+    method = create_method(name, sparsity=0.8)
+    cls = {info.name: info.cls for info in list_methods()}[name]
+    assert method == cls(sparsity=0.8)
+    assert method_name(method) == name
+    assert getattr(granet, cls.__name__) is cls
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_is_a_value(name: str) -> None:
+    method, twin, other = (create_method(name, sparsity=s) for s in (0.8, 0.8, 0.9))
+    assert method == twin
+    assert hash(method) == hash(twin)
+    assert method != other
+    assert eval(repr(method), vars(granet)) == method
+    assert pickle.loads(pickle.dumps(method)) == method
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        method.sparsity = 0.5  # type: ignore[misc]
+
+
+def test_fields_are_passed_on() -> None:
+    method = create_method("granet", sparsity=0.9, initial_sparsity=0.5, every="1ep", end="80ep")
+    assert method == granet.GraNet(0.9, initial_sparsity=0.5, every="1ep", end="80ep")
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"method='granett': must be one of .*did you mean 'granet'"):
+        create_method("granett", sparsity=0.9)
+    with pytest.raises(ValueError, match=r"method='': must be one of"):
+        create_method("", sparsity=0.9)
+
+
+@pytest.mark.parametrize("name", [None, 3])
+def test_a_name_that_is_no_text_is_refused(name: object) -> None:
+    with pytest.raises(ValueError, match=f"method={name}: must be one of"):
+        create_method(name, sparsity=0.9)  # type: ignore[arg-type]
+
+
+def test_an_unknown_field_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"initial_sparsity=0\.5: rigl has no such field; it has sparsity, "):
+        create_method("rigl", sparsity=0.9, initial_sparsity=0.5)
+
+
+def test_a_missing_sparsity_is_named() -> None:
+    with pytest.raises(ValueError, match="sparsity: granet needs it"):
+        create_method("granet")
+
+
+def test_a_users_own_method_goes_by_its_class_name() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Mine(granet.Method):
+        """Dense."""
+
+        def begin(self, net: object) -> None:
+            pass
+
+    assert method_name(Mine(0.5)) == "Mine"
+    assert len(Mine(0.5).updates(granet.Clock(0))) == 0
+
+
+def test_a_method_must_say_how_it_begins() -> None:
+    with pytest.raises(TypeError):
+        granet.Method(sparsity=0.5)  # type: ignore[abstract]

@@ -1,0 +1,216 @@
+"""Which weights are found: by type, by name, once, and under the names of the model as written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from granet.layers import SparseLayer, find_layers
+
+
+def names(model: nn.Module, **options: object) -> list[str]:
+    return [layer.name for layer in find_layers(model, **options)]  # type: ignore[arg-type]
+
+
+def two_blocks() -> nn.Module:
+    def block(width: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(width, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1, bias=False))
+
+    return nn.ModuleDict({"stem": block(3), "body": block(8), "fc": nn.Linear(8, 5)})
+
+
+ALL = ["stem.0.weight", "stem.2.weight", "body.0.weight", "body.2.weight", "fc.weight"]
+
+
+def test_every_convolution_and_linear_weight_and_nothing_else() -> None:
+    layers = find_layers(two_blocks(), seed=3)
+    assert [layer.name for layer in layers] == ALL
+    assert [layer.index for layer in layers] == list(range(5))
+    assert {layer.seed for layer in layers} == {3}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Linear(3, 4), nn.Conv1d(3, 4, 2), nn.Conv2d(3, 4, 2), nn.Conv3d(3, 4, 2),
+        nn.ConvTranspose1d(3, 4, 2), nn.ConvTranspose2d(3, 4, 2), nn.ConvTranspose3d(3, 4, 2),
+        nn.Conv2d(4, 8, 3, groups=2), nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 4, 1),
+    ],
+    ids=lambda module: str(module),
+)  # fmt: skip
+def test_kinds_of_layers(module: nn.Module) -> None:
+    (layer,) = find_layers(module)
+    assert layer.name == "weight"
+    assert layer.weight is module.weight
+    assert layer.numel == module.weight.numel()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.Embedding(5, 3), nn.BatchNorm2d(3), nn.LayerNorm([3, 4]), nn.GroupNorm(1, 4), nn.PReLU(4), nn.LSTM(3, 4),
+     nn.Bilinear(2, 3, 4), nn.ReLU()],
+    ids=lambda module: type(module).__name__,
+)  # fmt: skip
+def test_what_is_no_convolution_or_linear_layer_is_left_dense(module: nn.Module) -> None:
+    with pytest.raises(ValueError, match="model: no sparsifiable weight in Sequential"):
+        find_layers(nn.Sequential(module))
+
+
+def test_a_subclass_of_a_layer_is_one() -> None:
+    assert names(nn.MultiheadAttention(4, 2)) == ["out_proj.weight"]
+
+
+# Globs.
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "found"),
+    [
+        (("*",), (), ALL),
+        (("stem.*",), (), ALL[:2]),
+        (("stem.*", "fc.weight"), (), [*ALL[:2], ALL[4]]),
+        (("fc.*", "stem.*"), (), [*ALL[:2], ALL[4]]),  # in the order of the model
+        (("*",), ("fc.*",), ALL[:4]),
+        (("*",), ("stem.0.*", "fc.*"), ALL[1:4]),
+        (("*.[02].weight",), ("stem.*",), ALL[2:4]),
+        (("?ody.*",), (), ALL[2:4]),
+        ("stem.*", "*.0.*", ALL[1:2]),  # one glob may stand alone
+    ],
+)
+def test_globs_choose_by_name(include: tuple[str, ...], exclude: tuple[str, ...], found: list[str]) -> None:
+    assert names(two_blocks(), include=include, exclude=exclude) == found
+
+
+@pytest.mark.parametrize("option", ["include", "exclude"])
+@pytest.mark.parametrize("glob", ["head.*", "FC.*", "stem", "stem.1.*", "*.bias", "fc.bias*", ""])
+def test_a_glob_that_matches_nothing_is_refused(option: str, glob: str) -> None:
+    with pytest.raises(ValueError, match="matches no sparsifiable weight") as error:
+        names(two_blocks(), **{option: ("*", glob) if option == "include" else (glob,)})
+    assert f"{option}={glob!r}" in str(error.value)
+    assert "stem.0.weight, stem.2.weight" in str(error.value)
+
+
+@pytest.mark.parametrize("option", ["include", "exclude"])
+def test_a_glob_that_is_no_text_is_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option}=3: must be a glob"):
+        names(two_blocks(), **{option: (3,)})
+
+
+def test_nothing_left_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"exclude=\('\*',\): leave no weight; .*stem\.0\.weight"):
+        names(two_blocks(), exclude=("*",))
+    with pytest.raises(ValueError, match=r"include=\(\), .*leave no weight"):
+        names(two_blocks(), include=())
+    with pytest.raises(ValueError, match="every convolution and linear weight of ModuleDict is frozen"):
+        names(two_blocks().requires_grad_(False))
+
+
+def test_a_weight_without_elements_is_left_out() -> None:
+    assert names(nn.Sequential(nn.Linear(0, 3), nn.Linear(3, 2))) == ["1.weight"]
+
+
+# Names written out.
+
+
+def test_a_name_in_full_adds_any_parameter() -> None:
+    model = nn.ModuleDict({"words": nn.Embedding(7, 4), "attend": nn.MultiheadAttention(4, 2), "fc": nn.Linear(4, 7)})
+    found = names(model, include=("*", "words.weight", "attend.in_proj_weight"))
+    assert found == ["words.weight", "attend.in_proj_weight", "attend.out_proj.weight", "fc.weight"]
+    assert names(model, include=("words.weight",)) == ["words.weight"]
+
+
+def test_a_glob_never_reaches_beyond_convolutions_and_linear_layers() -> None:
+    model = nn.ModuleDict({"words": nn.Embedding(7, 4), "fc": nn.Linear(4, 7)})
+    with pytest.raises(ValueError, match=r"include='words\.\*'"):
+        names(model, include=("words.*",))
+
+
+def test_a_bias_in_full_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"include='fc\.bias': must be a floating-point weight of two or more dim"):
+        names(two_blocks(), include=("*", "fc.bias"))
+
+
+# Tied, frozen and unfinished weights.
+
+
+def tied() -> nn.Module:
+    model = nn.ModuleDict({"words": nn.Embedding(7, 4), "body": nn.Linear(4, 4), "head": nn.Linear(4, 7, bias=False)})
+    model["head"].weight = model["words"].weight
+    return model
+
+
+def test_a_tied_weight_counts_once_under_its_first_name() -> None:
+    layers = find_layers(tied())
+    assert [layer.name for layer in layers] == ["words.weight", "body.weight"]
+    assert [layer.name for layer in layers] == [n for n, p in tied().named_parameters() if p.ndim > 1]
+
+
+@pytest.mark.parametrize("glob", ["words.*", "head.*"])
+def test_any_name_of_a_tied_weight_matches(glob: str) -> None:
+    assert names(tied(), include=(glob,)) == ["words.weight"]
+    assert names(tied(), exclude=(glob,)) == ["body.weight"]
+
+
+def test_a_module_used_twice_counts_once() -> None:
+    shared = nn.Linear(4, 4)
+    model = nn.Sequential(shared, nn.ReLU(), shared, nn.Linear(4, 2))
+    assert names(model) == ["0.weight", "3.weight"]
+    assert names(model, include=("2.*",)) == ["0.weight"]
+
+
+def test_a_frozen_weight_is_left_out() -> None:
+    model = two_blocks()
+    model["stem"].requires_grad_(False)
+    assert names(model) == ALL[2:]
+
+
+def test_a_lazy_layer_must_have_seen_data() -> None:
+    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.Flatten(), nn.LazyLinear(3))
+    with pytest.raises(ValueError, match=r"model: '0\.weight' has no shape yet; run one forward pass"):
+        find_layers(model)
+    model(torch.zeros(1, 2, 5, 5))
+    assert [tuple(layer.weight.shape) for layer in find_layers(model)] == [(4, 2, 3, 3), (3, 36)]
+
+
+def test_an_excluded_lazy_layer_may_wait() -> None:
+    assert names(nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 2)), exclude=("0.*",)) == ["1.weight"]
+
+
+def test_names_are_those_of_the_model_before_it_was_compiled() -> None:
+    model = two_blocks()
+    assert names(torch.compile(model)) == ALL
+    assert names(torch.compile(model), include=("fc.*",)) == ["fc.weight"]
+    model["stem"] = torch.compile(model["stem"])
+    assert names(model) == ALL
+
+
+def test_a_module_whose_own_name_ends_like_the_wrapper_keeps_it() -> None:
+    assert names(nn.ModuleDict({"my_orig_mod": nn.Linear(2, 2)})) == ["my_orig_mod.weight"]
+
+
+# The view.
+
+
+def test_a_layer_begins_dense_and_counts_its_mask() -> None:
+    layer = SparseLayer("fc.weight", nn.Parameter(torch.randn(2, 5)), 0, 0)
+    assert layer.mask.dtype == torch.bool
+    assert layer.mask.all()
+    assert (layer.active, layer.density, layer.sparsity) == (10, 1.0, 0.0)
+    layer.mask[0, 0] = False
+    assert (layer.active, layer.density, layer.numel) == (9, 0.9, 10)
+
+
+@pytest.mark.parametrize("zeros", range(11))
+def test_sparsity_is_zeros_over_all_exactly(zeros: int) -> None:
+    """0.1 when one of ten is zero, not 1 - 0.9 = 0.09999999999999998."""
+    layer = SparseLayer("fc.weight", nn.Parameter(torch.randn(10)), 0, 0)
+    layer.mask[:zeros] = False
+    assert layer.sparsity == zeros / 10
+
+
+def test_a_mask_lies_in_memory_as_its_weight() -> None:
+    model = nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last)
+    (layer,) = find_layers(model)
+    assert layer.mask.stride() == model.weight.stride()
+    assert not layer.mask.requires_grad

@@ -1,0 +1,335 @@
+"""The moves that methods are made of, on a net of a few weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from granet.distributions import Uniform, counts, distribution, kept
+from granet.layers import SparseLayer
+from granet.net import SparseNet
+from granet.schedules import cubic
+from granet.scores import gradient, magnitude, random
+
+YES, NO = torch.tensor(True), torch.tensor(False)
+SHAPES = [(8, 3, 3, 3), (10, 8), (4, 10)]
+
+
+def make(shapes: Sequence[tuple[int, ...]] = SHAPES, *, seed: int = 0, floor: int = 1) -> SparseNet:
+    generator = torch.Generator().manual_seed(seed)
+    layers = []
+    for index, shape in enumerate(shapes):
+        layer = SparseLayer(f"{index}.weight", nn.Parameter(torch.randn(shape, generator=generator)), index, seed)
+        layer.gradient = torch.randn(shape, generator=generator)
+        layers.append(layer)
+    return SparseNet(layers, floor)
+
+
+def begin(net: SparseNet, draw: int = 1, accept: Tensor = YES) -> SparseNet:
+    net.open(draw, net.layers, accept)
+    return net
+
+
+def masks(net: SparseNet) -> list[Tensor]:
+    return [layer.mask.clone() for layer in net.layers]
+
+
+def sprouted(sparsity: float = 0.5, **options: int) -> SparseNet:
+    net = begin(make(**options), draw=0)
+    net.sprout(sparsity, distribution("erk"))
+    net.commit()
+    return net
+
+
+def check_books(net: SparseNet) -> None:
+    assert net.active.tolist() == [layer.active for layer in net.layers]
+
+
+# Sprouting.
+
+
+@pytest.mark.parametrize("name", ["uniform", "er", "erk"])
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.9])
+def test_sprouting_fills_the_shares_exactly(name: str, sparsity: float) -> None:
+    net = begin(make())
+    net.sprout(sparsity, distribution(name))
+    net.commit()
+    assert net.active.tolist() == net.shares(sparsity, distribution(name))
+    assert int(net.active.sum()) == kept(net.numel, sparsity)
+    check_books(net)
+
+
+def test_sprouting_is_random_and_repeatable() -> None:
+    first, again, other = sprouted(seed=1), sprouted(seed=1), sprouted(seed=2)
+    assert all(map(torch.equal, masks(first), masks(again)))
+    assert not all(map(torch.equal, masks(first), masks(other)))
+
+
+def test_every_position_is_as_likely_as_any_other() -> None:
+    hits = torch.zeros(8, 3, 3, 3)
+    for seed in range(400):
+        hits += sprouted(0.5, seed=seed).layers[0].mask
+    share = sprouted(0.5).layers[0].density
+    deviation = math.sqrt(400 * share * (1 - share))
+    assert (hits - 400 * share).abs().max() < 5 * deviation
+
+
+def test_shares_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"total=3: must lie between 6 .floor=2"):
+        make(floor=2).shares(1 - 3 / 336, distribution("erk"))
+
+
+# Pruning.
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.77, 0.95])
+def test_global_pruning_keeps_the_largest_of_all(sparsity: float) -> None:
+    net = begin(make())
+    net.prune_to(sparsity, magnitude)
+    net.commit()
+    everything = np.concatenate([layer.weight.detach().abs().flatten() for layer in net.layers])
+    keep = np.zeros(net.numel, bool)
+    keep[np.argsort(-everything, kind="stable")[: kept(net.numel, sparsity)]] = True
+    assert np.concatenate([mask.flatten() for mask in masks(net)]).tolist() == keep.tolist()
+    assert int(net.pruned) == net.numel - kept(net.numel, sparsity)
+    check_books(net)
+
+
+@pytest.mark.parametrize("floor", [0, 1, 5])
+def test_a_layer_of_small_weights_keeps_its_floor_and_the_total_holds(floor: int) -> None:
+    net = begin(make(floor=floor))
+    net.layers[1].weight.data.mul_(1e-6)
+    net.prune_to(0.9, magnitude)
+    net.commit()
+    assert net.layers[1].active == floor
+    assert int(net.active.sum()) == kept(net.numel, 0.9)
+    best = net.layers[1].weight.detach().abs().flatten().topk(floor).indices
+    assert net.layers[1].mask.flatten()[best].all()
+    check_books(net)
+
+
+def test_what_is_sparser_already_is_left_alone() -> None:
+    net = sprouted(0.8)
+    before = masks(net)
+    begin(net).prune_to(0.3, magnitude)
+    net.commit()
+    assert all(map(torch.equal, before, masks(net)))
+    assert int(net.pruned) == 0
+
+
+def test_active_zeros_count_as_active() -> None:
+    """The official code took a weight of exactly 0 for an inactive one."""
+    net = sprouted(0.5)
+    for layer in net.layers:
+        layer.weight.data.zero_()
+    begin(net).prune_to(0.6, magnitude)
+    net.commit()
+    assert int(net.active.sum()) == kept(net.numel, 0.6)
+    check_books(net)
+
+
+def test_layers_that_cannot_move_are_made_up_for_by_the_others() -> None:
+    net = sprouted(0.5)
+    still = net.layers[1].mask.clone()
+    net.open(1, [net.layers[0], net.layers[2]], YES)
+    net.prune_to(0.7, magnitude)
+    net.regenerate(0.3, drop=magnitude, grow=gradient)
+    net.commit()
+    assert torch.equal(net.layers[1].mask, still)
+    assert int(net.active.sum()) == kept(net.numel, 0.7)
+    check_books(net)
+
+
+def test_uniform_pruning_is_by_magnitude_in_each_layer() -> None:
+    net = begin(make())
+    net.prune_to(0.75, magnitude, Uniform())
+    net.commit()
+    for layer in net.layers:
+        assert layer.active == layer.numel // 4
+        best = layer.weight.detach().abs().flatten().topk(layer.active).indices
+        assert layer.mask.flatten()[best].all()
+
+
+def test_uniform_pruning_step_by_step_loses_no_weight_to_rounding() -> None:
+    """Largest remainders may give a layer one weight more of a smaller total, which it no longer has."""
+    shapes = [(25,), (26,), (10,), (14,)]
+    assert counts(shapes, [18 / 75] * 4, 18, 1)[2] > counts(shapes, [19 / 75] * 4, 19, 1)[2]
+    net = make(shapes)
+    for total in (19, 18):
+        begin(net).prune_to(1 - total / 75, magnitude, Uniform())
+        net.commit()
+        assert int(net.active.sum()) == total
+        check_books(net)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(2, 60).map(lambda n: (n,)), min_size=1, max_size=6),
+    st.sampled_from([0.6, 0.8, 0.9]),
+    st.sampled_from([Uniform(), Uniform(last_density=0.2), Uniform(dense_first=True), Uniform(0.2, True)]),
+)
+def test_uniform_pruning_along_a_schedule_is_exact(shapes, final: float, scope: Uniform) -> None:
+    net = make(shapes)
+    try:
+        net.shares(final, scope)
+    except ValueError:
+        return
+    for number in range(1, 21):
+        sparsity = cubic(0, final, number / 20)
+        begin(net, number).prune_to(sparsity, magnitude, scope)
+        net.commit()
+        assert int(net.active.sum()) == kept(net.numel, sparsity)
+        assert net.active.min() >= 1
+
+
+# Regeneration.
+
+
+def regenerated(weight: np.ndarray, grad: np.ndarray, mask: np.ndarray, moved: int) -> np.ndarray:
+    """Keep all but the smallest ``moved``, then take the ``moved`` largest gradients of all that is not kept."""
+    inside = np.flatnonzero(mask)
+    stay = inside[np.argsort(-np.abs(weight[inside]), kind="stable")][: len(inside) - moved]
+    outside = np.setdiff1d(np.arange(len(mask)), stay)
+    new = outside[np.argsort(-np.abs(grad[outside]), kind="stable")][:moved]
+    result = np.zeros(len(mask), bool)
+    result[stay], result[new] = True, True
+    return result
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 10**6), st.floats(0, 0.99), st.floats(0, 0.99), st.booleans(),
+    st.sampled_from([(torch.ceil, math.ceil), (torch.floor, math.floor)]),
+)  # fmt: skip
+def test_regeneration_is_drop_then_grow(seed: int, sparsity: float, ratio: float, coarse: bool, rounding) -> None:
+    net = make(seed=seed)
+    sparsity = min(sparsity, 1 - 3 / net.numel)
+    begin(net, 0).sprout(sparsity, distribution("erk"))
+    net.commit()
+    if coarse:  # many ties, many zeros
+        for layer in net.layers:
+            layer.weight.data.round_()
+            layer.gradient.round_()
+    before = masks(net)
+    begin(net).regenerate(ratio, drop=magnitude, grow=gradient, rounding=rounding[0])
+    net.commit()
+    moved = [rounding[1](int(mask.sum()) * ratio) for mask in before]
+    for layer, mask, count in zip(net.layers, before, moved, strict=True):
+        flat = [t.detach().flatten().numpy() for t in (layer.weight, layer.gradient, mask)]
+        assert layer.mask.flatten().tolist() == regenerated(*flat, count).tolist()
+        assert layer.active == int(mask.sum())
+    assert int(net.regrown) == sum(moved)
+    check_books(net)
+
+
+def test_growth_without_any_gradient_never_picks_an_active_position() -> None:
+    """Dead channels: all scores tie at 0, and the layer must still not lose a weight."""
+    net = sprouted(0.7)
+    for layer in net.layers:
+        layer.gradient.zero_()
+    before = [layer.active for layer in net.layers]
+    begin(net).regenerate(0.5, drop=magnitude, grow=gradient)
+    net.commit()
+    assert [layer.active for layer in net.layers] == before
+
+
+def test_a_dropped_weight_with_the_largest_gradient_returns_at_once() -> None:
+    net = sprouted(0.5)
+    layer = net.layers[1]
+    active = layer.mask.flatten().nonzero().squeeze(1)
+    smallest = active[layer.weight.detach().abs().flatten()[active].argmin()]
+    layer.gradient.view(-1)[smallest] = 99
+    before = layer.mask.clone()
+    net.open(1, [layer], YES)
+    net.regenerate(1e-9, drop=magnitude, grow=gradient)  # ceil: one weight
+    net.commit()
+    assert int(net.regrown) == 1
+    assert torch.equal(layer.mask, before)
+
+
+def test_prune_then_regenerate_is_the_two_in_turn() -> None:
+    together, apart = sprouted(0.3), sprouted(0.3)
+    begin(together).prune_to(0.8, magnitude)
+    together.regenerate(0.4, drop=magnitude, grow=gradient)
+    together.commit()
+    begin(apart).prune_to(0.8, magnitude)
+    apart.commit()
+    begin(apart).regenerate(0.4, drop=magnitude, grow=gradient)
+    apart.commit()
+    assert all(map(torch.equal, masks(together), masks(apart)))
+    check_books(together)
+
+
+def test_prune_and_drop_may_use_different_scores() -> None:
+    def opposite(layer: SparseLayer, draw: int) -> Tensor:
+        return 1 / layer.weight.detach()
+
+    together, apart = sprouted(0.3), sprouted(0.3)
+    begin(together).prune_to(0.8, magnitude)
+    together.regenerate(0.4, drop=opposite, grow=gradient)
+    together.commit()
+    begin(apart).prune_to(0.8, magnitude)
+    apart.commit()
+    begin(apart).regenerate(0.4, drop=opposite, grow=gradient)
+    apart.commit()
+    assert all(map(torch.equal, masks(together), masks(apart)))
+
+
+def test_random_growth_differs_from_draw_to_draw() -> None:
+    grown = []
+    for draw in (1, 2, 1):
+        net = begin(sprouted(0.8), draw)
+        net.regenerate(0.5, drop=magnitude, grow=random)
+        net.commit()
+        grown.append(masks(net))
+    assert all(map(torch.equal, grown[0], grown[2]))
+    assert not all(map(torch.equal, grown[0], grown[1]))
+
+
+# The proposal.
+
+
+def test_a_proposal_that_is_not_accepted_changes_nothing() -> None:
+    net = sprouted(0.3)
+    before = masks(net)
+    begin(net, accept=NO).prune_to(0.8, magnitude)
+    net.regenerate(0.4, drop=magnitude, grow=gradient)
+    net.commit()
+    assert all(map(torch.equal, before, masks(net)))
+    assert (int(net.pruned), int(net.regrown)) == (0, 0)
+    check_books(net)
+
+
+def test_not_even_when_weights_and_gradients_are_not_finite() -> None:
+    net = sprouted(0.3)
+    before = masks(net)
+    for layer in net.layers:
+        layer.weight.data.view(-1)[::3] = math.nan
+        layer.gradient.view(-1)[::2] = math.inf
+    begin(net, accept=NO).prune_to(0.8, magnitude)
+    net.regenerate(0.4, drop=magnitude, grow=gradient)
+    net.commit()
+    assert all(map(torch.equal, before, masks(net)))
+    check_books(net)
+
+
+def test_masks_change_in_place_and_keep_their_layout() -> None:
+    plain, last = make(), make()
+    for layer in last.layers[:1]:
+        layer.weight.data = layer.weight.data.to(memory_format=torch.channels_last)
+        layer.gradient = layer.gradient.to(memory_format=torch.channels_last)
+        layer.__post_init__()
+    places = [(layer.mask.data_ptr(), layer.mask.stride()) for layer in last.layers]
+    for net in (plain, last):
+        begin(net).prune_to(0.8, magnitude)
+        net.regenerate(0.4, drop=magnitude, grow=gradient)
+        net.commit()
+    assert [(layer.mask.data_ptr(), layer.mask.stride()) for layer in last.layers] == places
+    assert all(map(torch.equal, masks(plain), masks(last)))
