@@ -3,6 +3,11 @@
 import os
 
 import torch
+from hypothesis import HealthCheck, settings
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+# A busy machine is no error.
+settings.register_profile("granet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("granet")

@@ -21,7 +21,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="the kerne
 
 @on_every_device
 def test_inactive_becomes_zero_and_active_is_untouched(device: str) -> None:
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(st.lists(st.tuples(st.lists(st.tuples(st.floats(width=16), st.booleans())), st.sampled_from(DTYPES))))
     def check(layers: list[tuple[list[tuple[float, bool]], torch.dtype]]) -> None:
         tensors = [torch.tensor([v for v, _ in cells], dtype=dtype, device=device) for cells, dtype in layers]

@@ -169,7 +169,7 @@ def test_uniform_pruning_step_by_step_loses_no_weight_to_rounding() -> None:
         check_books(net)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(2, 60).map(lambda n: (n,)), min_size=1, max_size=6),
     st.sampled_from([0.6, 0.8, 0.9]),
@@ -203,7 +203,7 @@ def regenerated(weight: np.ndarray, grad: np.ndarray, mask: np.ndarray, moved: i
     return result
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6), st.floats(0, 0.99), st.floats(0, 0.99), st.booleans(),
     st.sampled_from([(torch.ceil, math.ceil), (torch.floor, math.floor)]),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from granet.packing import pack_bits, unpack_bits
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.booleans(), max_size=70))
 def test_unpacking_gives_back_what_was_packed(bits: list[bool]) -> None:
     mask = torch.tensor(bits, dtype=torch.bool)

@@ -151,7 +151,7 @@ def examples(path: str, many: int) -> int:
 @on_every_path
 @pytest.mark.parametrize("among", [True, False])
 def test_select_takes_the_largest_and_as_many_as_asked(path: str, device: str, among: bool) -> None:
-    @settings(deadline=None, max_examples=examples(path, 150))
+    @settings(max_examples=examples(path, 150))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         layers = data.draw(layers_of(path, device))
@@ -163,7 +163,7 @@ def test_select_takes_the_largest_and_as_many_as_asked(path: str, device: str, a
 
 @on_every_path
 def test_global_counts_are_fair_and_add_up(path: str, device: str) -> None:
-    @settings(deadline=None, max_examples=examples(path, 150))
+    @settings(max_examples=examples(path, 150))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         layers = data.draw(layers_of(path, device))

@@ -129,7 +129,8 @@ def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floo
     while difference := total - sum(result):
         step = 1 if difference > 0 else -1
         movable = [i for i in range(len(sizes)) if low[i] <= result[i] + step <= sizes[i]]
-        movable.sort(key=lambda i: (densities[i] >= 1, step * (result[i] - exact[i])))
+        movable = [i for i in movable if step > 0 or densities[i] < 1] or movable
+        movable.sort(key=lambda i: step * (result[i] - exact[i]))
         for i in movable[: abs(difference)]:
             result[i] += step
     return result

@@ -20,7 +20,7 @@ class SparseLayer:
     """One sparse weight: its parameter, its mask, and what is counted about it."""
 
     name: str
-    weight: nn.Parameter
+    weight: nn.Parameter = field(repr=False)
     index: int
     seed: int
     mask: Tensor = field(init=False, repr=False)

@@ -213,3 +213,18 @@ def test_times_that_make_no_sense_are_refused_by_name(fields: dict, message: str
 def test_the_length_of_training_is_needed() -> None:
     with pytest.raises(ValueError, match="total_steps=None"):
         GraNet(sparsity=0.9, end=80).updates(Clock(0))
+
+
+def test_nothing_is_regrown_after_the_last_step() -> None:
+    """It would never be trained; but pruning that ends there must still reach its sparsity."""
+    model = torch.nn.Linear(20, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = granet.GraNet(sparsity=0.8, every=2, end=10)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=10)
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.randn(4, 20)).square().mean().backward()
+        optimizer.step()
+    assert [record.step for record in sparsifier.history] == [2, 4, 6, 8, 10]
+    assert [record.regrown > 0 for record in sparsifier.history] == [True, True, True, True, False]
+    assert sparsifier.sparsity == 0.8

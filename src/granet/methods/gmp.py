@@ -65,7 +65,6 @@ class Gradual(Method):
         if window[-1] // window.step == start // window.step:
             raise ValueError(f"every={self.every!r}: no update after start={self.start!r} and up to end={self.end!r}")
         # On to the end of training: what follows the window regenerates, or makes up for an update that was skipped.
-        # Not after the very last step unless pruning must: what grows there would never be trained.
         return range(window.start, max(clock.total(), window[-1] + 1), window.step)
 
 

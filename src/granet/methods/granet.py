@@ -62,7 +62,8 @@ class GraNet(Gradual):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.prune_to(self.target(clock), magnitude, self.share)  # Eq. 1
-        net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient)  # Eq. 2 and 3
+        if clock.step < clock.total():  # what grows after the last step would never be trained
+            net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient)  # Eq. 2 and 3
 
     def regrow_ratio(self, clock: Clock) -> float:
         """r_t, the share of each layer's active weights to drop and regrow."""
