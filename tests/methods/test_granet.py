@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
-from granet import Clock, GraNet
+from granet import Clock, GraNet, sparsify
 from granet.distributions import counts, distribution
 
 FAST = {"every": 10, "end": 80}
@@ -219,8 +220,8 @@ def test_nothing_is_regrown_after_the_last_step() -> None:
     """It would never be trained; but pruning that ends there must still reach its sparsity."""
     model = torch.nn.Linear(20, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    method = granet.GraNet(sparsity=0.8, every=2, end=10)
-    sparsifier = granet.sparsify(model, optimizer, method, total_steps=10)
+    method = GraNet(sparsity=0.8, every=2, end=10)
+    sparsifier = sparsify(model, optimizer, method, total_steps=10)
     for _ in range(10):
         optimizer.zero_grad()
         model(torch.randn(4, 20)).square().mean().backward()
