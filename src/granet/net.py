@@ -1,6 +1,6 @@
 """The sparse weights of a model together, and the moves that every method is made of.
 
-A method proposes new masks here; it never touches a weight. The sparsifier then commits or discards the proposal.
+A method proposes new masks here; it never touches a weight. The sparsifier opens the proposal and commits it.
 """
 
 from __future__ import annotations
