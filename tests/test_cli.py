@@ -25,7 +25,10 @@ def test_train_writes_both_runs_and_the_table(tmp_path: Path) -> None:
     done = command("train", "--epochs", "4", "--sparsity", "0.8", "--out", "here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     runs = sorted(path.name for path in (tmp_path / "here").iterdir())
-    assert runs == ["digits-dense-seed0", "digits-granet-0.8-seed0"]
+    assert [name.rpartition("-")[0] for name in runs] == [
+        "digits-digits_net-dense-seed0",
+        "digits-digits_net-granet-0.8-seed0",
+    ]
     for name in runs:
         folder = tmp_path / "here" / name
         assert name in done.stdout
@@ -46,21 +49,25 @@ def test_train_writes_both_runs_and_the_table(tmp_path: Path) -> None:
         assert words in done.stdout
 
 
-def test_options_reach_the_recipe_and_folders_are_not_overwritten(tmp_path: Path) -> None:
+def test_options_reach_the_recipe_and_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     options = (
         "train --method rigl --sparsity 0.7 --epochs 2 --every 3 --seed 5 --lr 0.02 --batch-size 100 --no-dense-twin"
     )
-    for _ in range(2):
-        done = command(*options.split(), cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    assert names == ["digits-rigl-0.7-seed5", "digits-rigl-0.7-seed5-2"]
-    configs = [json.loads((tmp_path / "runs" / name / "config.json").read_text()) for name in names]
-    assert Recipe.from_dict(configs[0]["recipe"]) == Recipe(
+    first = command(*options.split(), cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("digits-digits_net-rigl-0.7-seed5-")
+    config = json.loads((folder / "config.json").read_text())
+    assert Recipe.from_dict(config["recipe"]) == Recipe(
         method="rigl", method_fields={"sparsity": 0.7, "every": 3}, epochs=2, seed=5, lr=0.02, batch_size=100
     )
-    first, second = (load_file(tmp_path / "runs" / name / "model.safetensors") for name in names)
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    second = command(*options.split(), cwd=tmp_path)
+    assert second.returncode == 0 and "done already" in second.stdout
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert [line for line in second.stdout.splitlines() if "accuracy" in line] == [
+        line for line in first.stdout.splitlines() if "accuracy" in line
+    ]
 
 
 @pytest.mark.parametrize(

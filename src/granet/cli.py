@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib.util
+import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,7 @@ import granet
 from granet.clock import Time
 from granet.data import ImageSet, check, list_datasets, load
 from granet.training import DENSE, Recipe, RunDir, Summary, Training
+from granet.training.checkpoint import load_checkpoint, save_checkpoint
 from granet.training.recipe_file import read_recipe_file
 
 if TYPE_CHECKING:
@@ -78,7 +82,9 @@ class Train:
     dense_twin: bool = True
     """Also train the same network without sparsity, from the same seed."""
     out: Path = Path("runs")
-    """Where the run folders go; existing ones are never overwritten."""
+    """Where the run folders go. The same run started again goes on where it stopped, or is found to be done."""
+    checkpoint_every: float = 20.0
+    """Seconds between checkpoints, which are written at the end of an epoch."""
 
     def run(self, console: Console) -> None:
         """Train, show and save."""
@@ -97,7 +103,7 @@ class Train:
             recipes[DENSE] = recipe.dense_twin()
         summaries, folders = {}, []
         for name, one in recipes.items():
-            summaries[name], folder = _train(console, one, data, device, self.out)
+            summaries[name], folder = _train(console, one, data, device, self.out, self.checkpoint_every)
             folders.append(folder)
         console.print(results_table(summaries))
         for folder in folders:
@@ -187,11 +193,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Sparse training for PyTorch. `granet --version` prints the version.",
         args=arguments,
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
     try:
         command.run(Console())
     except ValueError as error:
         print(f"granet: {error}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"granet: no room left on the disk for {error.filename or 'the run folder'}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("granet: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)
 
 
 def _device(name: str) -> torch.device:
@@ -203,20 +218,33 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _train(console: Console, recipe: Recipe, data: ImageSet, device: torch.device, out: Path) -> tuple[Summary, Path]:
-    """One run with its folder; the folder is made only once the recipe has proved sound."""
+def _train(
+    console: Console, recipe: Recipe, data: ImageSet, device: torch.device, out: Path, checkpoint_every: float
+) -> tuple[Summary, Path]:
+    """One run with its folder; a new folder is made only once the recipe has proved sound."""
     from granet.console import watch
 
     training = Training(recipe, data, device=device)
-    run = RunDir.create(out, recipe, device)
+    run = RunDir.open(out, recipe, device)
+    if (summary := run.summary) is not None:
+        console.print(f"{recipe.method:<10} is done already", highlight=False)
+        return summary, run.path
+    if (state := load_checkpoint(run.path, device)) is not None:
+        training = Training(recipe, data, device=device, state=state)
+        console.print(f"{recipe.method:<10} goes on after epoch {len(training.records)}", highlight=False)
+    run.begin(training.records)
+    saved = time.monotonic()
     for record in watch(console, recipe.method, training.epochs(), recipe.epochs):
+        if time.monotonic() - saved >= checkpoint_every and record.epoch < recipe.epochs:
+            save_checkpoint(run.path, record.epoch, training.state())
+            saved = time.monotonic()
         run.append(record)
-    summary = training.summary()
-    run.finish(training.model, summary)
     if importlib.util.find_spec("matplotlib") is None:
         console.print("no curves.png: pip install 'granet[plots]'", highlight=False)
     else:
         from granet.training.plots import plot_run
 
         plot_run(training.records, run.path / "curves.png", f"{recipe.method} on {data.name}, seed {recipe.seed}")
+    summary = training.summary()
+    run.finish(training.model, summary)  # last: its summary says that the run is done
     return summary, run.path

@@ -55,6 +55,15 @@ class Batches:
         self._crop, self._padding, self._flip = crop, padding, flip
         self._generator = torch.Generator().manual_seed(seed)
 
+    @property
+    def random_state(self) -> Tensor:
+        """Where the random choices stand, between two epochs."""
+        return self._generator.get_state()
+
+    @random_state.setter
+    def random_state(self, state: Tensor) -> None:
+        self._generator.set_state(state.cpu())
+
     def __len__(self) -> int:
         """Batches in an epoch."""
         return len(self._labels) // self._batch_size

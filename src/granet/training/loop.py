@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +31,15 @@ class Training:
     Seeds torch's global generator with the recipe's seed, from which the initial weights are drawn.
     """
 
-    def __init__(self, recipe: Recipe, data: ImageSet, *, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: ImageSet,
+        *,
+        device: torch.device | str = "cpu",
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`state` is what `state` returned after some epoch: training goes on from there."""
         device = torch.device(device)
         clock = recipe.clock(len(data.train_labels))
         torch.manual_seed(recipe.seed)
@@ -61,8 +71,10 @@ class Training:
         self._test = data.test_images.to(device), data.test_labels.to(device)
         self._image = torch.zeros(1, *data.shape, device=device)
         self._totals = torch.zeros(2, device=device)
-        self._step = self._make_step()
         self.records: list[EpochRecord] = []
+        if state is not None:
+            self._load(state)  # before the step is made: a captured one holds on to the tensors there are
+        self._step = self._make_step()
 
     def _make_step(self) -> Step:
         """On a GPU one CUDA graph, elsewhere the plain step."""
@@ -83,8 +95,9 @@ class Training:
         Nothing is selected: the model at the end is that of the last epoch.
         """
         seen = len(self._batches) * self.recipe.batch_size
-        began = time.perf_counter()
-        for epoch in range(1, self.recipe.epochs + 1):
+        before = self.records[-1].seconds if self.records else 0.0
+        began = time.perf_counter() - before
+        for epoch in range(len(self.records) + 1, self.recipe.epochs + 1):
             self.model.train()
             self._totals.zero_()
             for step, (images, labels) in enumerate(self._batches.epoch(), start=(epoch - 1) * len(self._batches)):
@@ -111,6 +124,26 @@ class Training:
                 )
             )
             yield self.records[-1]
+
+    def state(self) -> dict[str, Any]:
+        """All that training goes on from, between two epochs: tensors and plain values."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "sparsifier": self.sparsifier.state_dict() if self.sparsifier else None,
+            "batches": self._batches.random_state,
+            "random": torch.get_rng_state(),
+            "records": [asdict(record) for record in self.records],
+        }
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        if self.sparsifier is not None:
+            self.sparsifier.load_state_dict(state["sparsifier"])
+        self._batches.random_state = state["batches"]
+        torch.set_rng_state(state["random"].cpu())
+        self.records = [EpochRecord(**record) for record in state["records"]]
 
     def summary(self) -> Summary:
         """The final figures, once `epochs` has run."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from granet.training.files import atomic
 from granet.training.records import EpochRecord
-from granet.training.rundir import atomic
 
 
 def plot_run(records: Sequence[EpochRecord], path: Path, title: str) -> None:

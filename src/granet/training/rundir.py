@@ -5,20 +5,22 @@
     summary.json        the final figures
     model.safetensors   the weights of the last epoch, zeros included
     curves.png          accuracy and sparsity over time, if matplotlib is installed
+    checkpoint-*.pt     the newest two states to go on from
 
-Files appear whole or not at all: each is written beside its place and then renamed. `metrics.jsonl` grows by one
-`write` of one line per epoch, so that it can be followed while training runs.
+The folder's name is that of the run, so starting the same run again goes on where it stopped, or finds it done. Files
+appear whole or not at all: each is written beside its place and then renamed. `metrics.jsonl` grows by one `write` of
+one line per epoch, so that it can be followed while training runs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import platform
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,33 +30,51 @@ from safetensors.torch import save_model
 from torch import nn
 
 from granet import __version__
+from granet.training.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """One run's folder; `RunDir.create` makes a new one."""
+    """One run's folder; `RunDir.open` makes or finds it."""
 
     path: Path
 
     @staticmethod
-    def create(root: Path, recipe: Recipe, device: torch.device) -> RunDir:
-        """A new folder under `root` with its `config.json`; its name tells the recipe, a number is added if taken."""
-        sparsity = recipe.method_fields.get("sparsity")
-        asked = () if sparsity is None else (f"{sparsity:g}",)
-        name = "-".join([recipe.data, recipe.method, *asked, f"seed{recipe.seed}"])
-        run = RunDir(_new_folder(root, name))
-        run.write_json("config.json", {"recipe": recipe.to_dict(), "environment": _environment(device)})
+    def open(root: Path, recipe: Recipe, device: torch.device) -> RunDir:
+        """The recipe's own folder under `root`: a new one with its `config.json`, or the one an earlier start made."""
+        run = RunDir(root / _name(recipe))
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            allowed = "must be a folder that can be written to, or a path where one can be made"
+            raise ValueError(f"out={str(root)!r}: {allowed} ({error.strerror})") from error
+        config = run.path / "config.json"
+        if not config.exists():
+            run.write_json("config.json", {"recipe": recipe.to_dict(), "environment": _environment(device)})
+        elif Recipe.from_dict(json.loads(config.read_text(encoding="utf-8"))["recipe"]) != recipe:
+            raise ValueError(f"out={str(root)!r}: {run.path.name} in it holds a run of another recipe")
         return run
+
+    @property
+    def summary(self) -> Summary | None:
+        """The final figures, if the run is finished."""
+        path = self.path / "summary.json"
+        return Summary(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+    def begin(self, records: Sequence[EpochRecord]) -> None:
+        """Start `metrics.jsonl` with the epochs done so far; what a crash left behind, half-written or later, goes."""
+        for left in self.path.glob(".*"):
+            left.unlink()
+        with atomic(self.path / "metrics.jsonl") as temporary:
+            temporary.write_text("".join(map(_line, records)), encoding="utf-8")
 
     def append(self, record: EpochRecord) -> None:
         """Add one epoch to `metrics.jsonl`."""
-        values = {name: _finite(value) for name, value in asdict(record).items()}
-        line = json.dumps(values) + "\n"
         descriptor = os.open(self.path / "metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(descriptor, line.encode())
+            os.write(descriptor, _line(record).encode())
         finally:
             os.close(descriptor)
 
@@ -71,32 +91,21 @@ class RunDir:
             temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; it becomes `path` at the end, or vanishes on an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _name(recipe: Recipe) -> str:
+    """What the run is, in words, and a hash of all settings that are not the defaults.
+
+    Left out of the hash, a default that is added later does not give the runs of before another name.
+    """
+    sparsity = recipe.method_fields.get("sparsity")
+    asked = () if sparsity is None else (f"{sparsity:g}",)
+    defaults = Recipe().to_dict()
+    differs = {key: value for key, value in recipe.to_dict().items() if value != defaults[key]}
+    digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:8]
+    return "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
 
 
-def _new_folder(root: Path, name: str) -> Path:
-    """`root/name`, or the first of `root/name-2`, `root/name-3` ... that nobody has; made by us, so ours alone."""
-    number = 1
-    while True:
-        path = root / (name if number == 1 else f"{name}-{number}")
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            path.mkdir()
-        except OSError as error:
-            if not path.is_dir():
-                allowed = "must be a folder that can be written to, or a path where one can be made"
-                raise ValueError(f"out={str(root)!r}: {allowed} ({error.strerror})") from error
-            number += 1
-        else:
-            return path
+def _line(record: EpochRecord) -> str:
+    return json.dumps({name: _finite(value) for name, value in asdict(record).items()}) + "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -1,0 +1,80 @@
+"""Checkpoints: whole, checked, and enough to end where an uninterrupted run ends."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from granet.data import load
+from granet.training import Recipe, Training
+from granet.training.checkpoint import load_checkpoint, save_checkpoint
+
+CPU = torch.device("cpu")
+
+
+def test_the_newest_two_are_kept(tmp_path: Path) -> None:
+    for epoch in (1, 2, 3, 10):
+        save_checkpoint(tmp_path, epoch, {"epoch": epoch})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-00003.pt", "checkpoint-00010.pt"]
+    assert load_checkpoint(tmp_path, CPU) == {"epoch": 10}
+
+
+def test_nothing_to_go_on_from(tmp_path: Path) -> None:
+    assert load_checkpoint(tmp_path, CPU) is None
+
+
+@pytest.mark.parametrize("where", [0, 30, 60, -1])
+def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path: Path, where: int) -> None:
+    save_checkpoint(tmp_path, 1, {"epoch": 1})
+    save_checkpoint(tmp_path, 2, {"epoch": 2})
+    newest = tmp_path / "checkpoint-00002.pt"
+    content = bytearray(newest.read_bytes())
+    content[where] ^= 1
+    newest.write_bytes(content)
+    with pytest.warns(UserWarning, match=r"checkpoint-00002\.pt is damaged"):
+        assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
+
+
+def test_a_cut_one_is_passed_over(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1, {"epoch": 1})
+    (tmp_path / "checkpoint-00002.pt").write_bytes((tmp_path / "checkpoint-00001.pt").read_bytes()[:-5])
+    with pytest.warns(UserWarning, match="damaged"):
+        assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
+
+
+def test_a_full_disk_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_checkpoint(tmp_path, 1, {"epoch": 1})
+
+    def full(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_checkpoint(tmp_path, 2, {"epoch": 2})
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-00001.pt"]
+    assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
+
+
+@pytest.mark.parametrize("method", ["granet", "set", "dense"])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, method: str) -> None:
+    fields = {} if method == "dense" else {"sparsity": 0.9, "every": 7}
+    recipe = Recipe(method=method, method_fields=fields, epochs=3, crop=1, batch_size=128)
+    data = load("digits")
+    whole = Training(recipe, data)
+    states = []
+    for record in whole.epochs():
+        save_checkpoint(tmp_path, record.epoch, whole.state())
+        if record.epoch == 1:
+            states.append(load_checkpoint(tmp_path, CPU))
+    torch.manual_seed(999)  # whatever happened in between
+    resumed = Training(recipe, data, state=states[0])
+    assert len(resumed.records) == 1
+    assert [record.epoch for record in resumed.epochs()] == [2, 3]
+    for (name, mine), theirs in zip(resumed.model.state_dict().items(), whole.model.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs), name
+    same = [(r.epoch, r.train_loss, r.test_accuracy, r.sparsity, r.lr) for r in whole.records]
+    assert [(r.epoch, r.train_loss, r.test_accuracy, r.sparsity, r.lr) for r in resumed.records] == same
+    seconds = [record.seconds for record in resumed.records]
+    assert seconds == sorted(seconds)
