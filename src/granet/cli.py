@@ -224,14 +224,14 @@ def _train(
     """One run with its folder; a new folder is made only once the recipe has proved sound."""
     from granet.console import watch
 
-    training = Training(recipe, data, device=device)
-    run = RunDir.open(out, recipe, device)
+    run = RunDir.find(out, recipe)
     if (summary := run.summary) is not None:
         console.print(f"{recipe.method:<10} is done already", highlight=False)
         return summary, run.path
-    if (state := load_checkpoint(run.path, device)) is not None:
-        training = Training(recipe, data, device=device, state=state)
+    training = Training(recipe, data, device=device, state=load_checkpoint(run.path, device))
+    if training.records:
         console.print(f"{recipe.method:<10} goes on after epoch {len(training.records)}", highlight=False)
+    run.make(recipe, device)
     run.begin(training.records)
     saved = time.monotonic()
     for record in watch(console, recipe.method, training.epochs(), recipe.epochs):

@@ -16,32 +16,46 @@ from granet.training.rundir import RunDir
 
 CPU = torch.device("cpu")
 RECORD = EpochRecord(1, 19, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.0, 0.0)
+
+
+def opened(root: Path, recipe: Recipe, device: torch.device) -> RunDir:
+    run = RunDir.find(root, recipe)
+    run.make(recipe, device)
+    return run
+
+
 SUMMARY = Summary(0.91, None, None, 0.9, 0.9, 100, 10, 0.2, 0.5)
 
 
 def test_name_tells_the_recipe_and_is_its_own(tmp_path: Path) -> None:
-    names = [RunDir.open(tmp_path / "runs", Recipe(seed=4), CPU).path.name for _ in range(2)]
+    names = [opened(tmp_path / "runs", Recipe(seed=4), CPU).path.name for _ in range(2)]
     assert names[0] == names[1] and names[0].startswith("digits-digits_net-granet-0.9-seed4-")
     recipes = [Recipe(), Recipe(seed=4), Recipe(lr=0.2), Recipe().dense_twin(), Recipe(method_fields={"sparsity": 0.9})]
-    assert len({RunDir.open(tmp_path, recipe, CPU).path for recipe in recipes}) == len(recipes)
+    assert len({opened(tmp_path, recipe, CPU).path for recipe in recipes}) == len(recipes)
 
 
 def test_the_name_of_a_run_stays(tmp_path: Path) -> None:
     """Runs of before must be found again: a new field with its default may not change a name."""
-    assert RunDir.open(tmp_path, Recipe(), CPU).path.name == "digits-digits_net-granet-0.9-seed0-44136fa3"
+    assert opened(tmp_path, Recipe(), CPU).path.name == "digits-digits_net-granet-0.9-seed0-44136fa3"
 
 
 def test_a_folder_of_another_recipe_is_left_alone(tmp_path: Path) -> None:
-    config = RunDir.open(tmp_path, Recipe(), CPU).path / "config.json"
+    config = opened(tmp_path, Recipe(), CPU).path / "config.json"
     other = config.read_text().replace('"lr": 0.1', '"lr": 0.3')
     config.write_text(other)
     with pytest.raises(ValueError, match=r"^out=.*-seed0-.* holds a run of another recipe"):
-        RunDir.open(tmp_path, Recipe(), CPU)
+        opened(tmp_path, Recipe(), CPU)
     assert config.read_text() == other
 
 
+def test_finding_makes_nothing(tmp_path: Path) -> None:
+    run = RunDir.find(tmp_path / "runs", Recipe())
+    assert run.summary is None
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_beginning_again_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
-    run = RunDir.open(tmp_path, Recipe(), CPU)
+    run = opened(tmp_path, Recipe(), CPU)
     run.begin([])
     run.append(RECORD)
     run.append(RECORD)
@@ -51,14 +65,14 @@ def test_beginning_again_drops_what_came_after_the_checkpoint(tmp_path: Path) ->
 
 def test_config_gives_the_recipe_back(tmp_path: Path) -> None:
     recipe = Recipe(method_fields={"sparsity": 0.8, "every": 10})
-    config = json.loads((RunDir.open(tmp_path, recipe, CPU).path / "config.json").read_text())
+    config = json.loads((opened(tmp_path, recipe, CPU).path / "config.json").read_text())
     assert Recipe.from_dict(config["recipe"]) == recipe
     assert config["environment"]["torch"] == torch.__version__
     assert config["environment"]["device"] == "cpu"
 
 
 def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:
-    run = RunDir.open(tmp_path, Recipe(), CPU)
+    run = opened(tmp_path, Recipe(), CPU)
     diverged = EpochRecord(2, 38, 0.9, 0.1, float("nan"), 0.1, None, 0.1, 0.0, 0.0)
     run.append(RECORD)
     run.append(diverged)
@@ -75,7 +89,7 @@ def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:
 def test_finish_saves_weights_also_tied_ones(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
-    run = RunDir.open(tmp_path, Recipe(), CPU)
+    run = opened(tmp_path, Recipe(), CPU)
     assert run.summary is None
     run.finish(model, SUMMARY)
     assert run.summary == SUMMARY
@@ -100,4 +114,4 @@ def test_out_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
         with pytest.raises(ValueError, match=r"^out=.*taken"):
-            RunDir.open(out, Recipe(), CPU)
+            opened(out, Recipe(), CPU)

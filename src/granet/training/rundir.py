@@ -37,25 +37,28 @@ from granet.training.records import EpochRecord, Summary
 
 @dataclass(frozen=True)
 class RunDir:
-    """One run's folder; `RunDir.open` makes or finds it."""
+    """One run's folder, which need not be there yet: `find` names it, `make` makes it."""
 
     path: Path
 
     @staticmethod
-    def open(root: Path, recipe: Recipe, device: torch.device) -> RunDir:
-        """The recipe's own folder under `root`: a new one with its `config.json`, or the one an earlier start made."""
+    def find(root: Path, recipe: Recipe) -> RunDir:
+        """The recipe's own folder under `root`; ValueError if one of that name holds another recipe."""
         run = RunDir(root / _name(recipe))
-        try:
-            run.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            allowed = "must be a folder that can be written to, or a path where one can be made"
-            raise ValueError(f"out={str(root)!r}: {allowed} ({error.strerror})") from error
         config = run.path / "config.json"
-        if not config.exists():
-            run.write_json("config.json", {"recipe": recipe.to_dict(), "environment": _environment(device)})
-        elif Recipe.from_dict(json.loads(config.read_text(encoding="utf-8"))["recipe"]) != recipe:
+        if config.exists() and Recipe.from_dict(json.loads(config.read_text(encoding="utf-8"))["recipe"]) != recipe:
             raise ValueError(f"out={str(root)!r}: {run.path.name} in it holds a run of another recipe")
         return run
+
+    def make(self, recipe: Recipe, device: torch.device) -> None:
+        """Make the folder and its `config.json`, unless an earlier start did."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            allowed = "must be a folder that can be written to, or a path where one can be made"
+            raise ValueError(f"out={str(self.path.parent)!r}: {allowed} ({error.strerror})") from error
+        if not (self.path / "config.json").exists():
+            self.write_json("config.json", {"recipe": recipe.to_dict(), "environment": _environment(device)})
 
     @property
     def summary(self) -> Summary | None:
