@@ -1,16 +1,18 @@
 """What sparse training adds to an ordinary training step: ResNet-20, batch 128, in the same run.
 
-    python benchmarks/step_overhead.py [--device cuda] [--repeats 15] [--json]
+    python benchmarks/step_overhead.py [--device cuda] [--repeats 60] [--json]
 
-Two equal networks take turns, one trained dense and one under GraNet masks (90 % sparse), with steps on which the masks
-do not change: that is all but one of some thousand. Each pair of neighbouring steps gives one ratio; the median counts.
-`benchmarks/mask_update.py` measures the remaining step.
+Three equal networks take turns in shuffled order: two trained dense and one under GraNet masks (90 % sparse), with
+steps on which the masks do not change: that is all but one of some thousand. Each round gives one ratio of the sparse
+step and one of the second dense step to the first; the median counts. The second dense network is the control: its
+overhead is zero, so what is measured for it is the noise. `benchmarks/mask_update.py` measures the remaining step.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -25,31 +27,31 @@ from granet.models import create_model
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args()
     device = torch.device(options.device)
 
-    dense, sparse = training_step(device, is_sparse=False), training_step(device, is_sparse=True)
-    dense_times, sparse_times = [], []
-    for repeat in range(options.repeats + 2):
-        pair = seconds(dense, device), seconds(sparse, device)
-        if repeat >= 2:
-            dense_times.append(pair[0])
-            sparse_times.append(pair[1])
-    ratios = [s / d for s, d in zip(sparse_times, dense_times, strict=True)]
+    steps = {name: training_step(device, is_sparse=name == "sparse") for name in ("dense", "control", "sparse")}
+    order, shuffle = list(steps), random.Random(0).shuffle
+    rounds = []
+    for _ in range(options.repeats + 2):
+        shuffle(order)
+        rounds.append({name: seconds(steps[name], device) for name in order})
+    rounds = rounds[2:]  # after the warm-up
     result = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads",
         "torch": torch.__version__,
-        "dense_ms": 1000 * statistics.median(dense_times),
-        "sparse_ms": 1000 * statistics.median(sparse_times),
-        "overhead": statistics.median(ratios) - 1,
+        **{f"{name}_ms": 1000 * statistics.median(times[name] for times in rounds) for name in steps},
+        "overhead": statistics.median(times["sparse"] / times["dense"] for times in rounds) - 1,
+        "control": statistics.median(times["control"] / times["dense"] for times in rounds) - 1,
     }
     if options.json:
         print(json.dumps(result))
         return
     print(f"ResNet-20, batch 128; {result['device']}; torch {result['torch']}")
     print(f"dense step   {result['dense_ms']:9.2f} ms")
+    print(f"dense again  {result['control_ms']:9.2f} ms   overhead {result['control']:+.1%} (the control: noise)")
     print(f"sparse step  {result['sparse_ms']:9.2f} ms   overhead {result['overhead']:+.1%}")
 
 
