@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-# A busy machine is no error, and the same code passes or fails the same way each time: examples are drawn by a fixed seed
-# (`--hypothesis-seed=random` looks further).
+# A busy machine is no error, and the same code passes or fails the same way each time: examples come from a fixed
+# seed (`--hypothesis-seed=random` looks further).
 settings.register_profile("granet", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("granet")

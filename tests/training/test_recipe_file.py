@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from granet.cli import Train
+from granet.cli.train import Train
 from granet.methods import create_method
 from granet.training.recipe import DENSE
 from granet.training.recipe_file import read_recipe_file

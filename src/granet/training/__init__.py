@@ -3,6 +3,7 @@
 from granet.training.loop import Training
 from granet.training.recipe import DENSE, Recipe
 from granet.training.records import EpochRecord, Summary
+from granet.training.run import Run
 from granet.training.rundir import RunDir
 
-__all__ = ["DENSE", "EpochRecord", "Recipe", "RunDir", "Summary", "Training"]
+__all__ = ["DENSE", "EpochRecord", "Recipe", "Run", "RunDir", "Summary", "Training"]

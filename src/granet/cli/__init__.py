@@ -1,0 +1,61 @@
+"""The `granet` command. `main` turns arguments into one of the command classes and calls its `run`."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import granet
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Command(Protocol):
+    """A dataclass whose fields are the options of a command, and whose docstrings are its help."""
+
+    def run(self, console: Console) -> None:
+        """Do it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. A wrong value ends with one line on stderr and exit code 2."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments == ["--version"]:
+        print(f"granet {granet.__version__}")
+        return
+    missing = [name for name in ("tyro", "rich") if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(f"granet: the command line needs {' and '.join(missing)}: pip install 'granet[cli]'")
+    import tyro
+    from rich.console import Console
+
+    from granet.cli.data import Data
+    from granet.cli.methods import Methods
+    from granet.cli.train import Train
+
+    commands: dict[str, Callable[..., Command]] = {"train": Train, "methods": Methods, "data": Data}
+    command: Command = tyro.extras.subcommand_cli_from_dict(
+        commands,
+        prog="granet",
+        description="Sparse training for PyTorch. `granet --version` prints the version.",
+        args=arguments,
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
+    try:
+        command.run(Console())
+    except ValueError as error:
+        print(f"granet: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"granet: no room left on the disk for {error.filename or 'the run folder'}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("granet: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,35 @@
+"""`granet data`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from granet.data import check, list_datasets
+
+
+@dataclass(frozen=True)
+class Data:
+    """Look after the files of image sets: `granet data check FOLDER` verifies their checksums."""
+
+    action: Annotated[Literal["check"], Positional]
+    """`check`: compare every known file in the folder with what was published. Changes nothing."""
+    folder: Annotated[Path, Positional]
+    """Where the files are."""
+
+    def run(self, console: Console) -> None:
+        """One line for each file; exit code 1 if something is wrong with any."""
+        results = check(self.folder)
+        if not results:
+            raise ValueError(f"folder={str(self.folder)!r}: holds no file of {', '.join(list_datasets())}")
+        for result in results:
+            console.print(
+                f"{result.status:<12}{result.path}  {result.detail}".rstrip(), highlight=False, soft_wrap=True
+            )
+        if not all(result.passed for result in results):
+            sys.exit(1)

@@ -1,0 +1,128 @@
+"""`granet train`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from tyro.conf import Positional
+
+import granet
+from granet.cli.console import results_table, watch
+from granet.cli.device import choose_device, choose_threads
+from granet.clock import Time
+from granet.data import load
+from granet.training import DENSE, Recipe, Run
+from granet.training.recipe_file import read_recipe_file
+
+_DIGITS = Recipe()
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a sparse network, and its dense twin to compare with.
+
+    Without arguments: GraNet from dense to 90 % sparsity on the embedded digits, on the CPU, in under a minute. With a
+    recipe file: what the file says. Options replace parts of either. Each run leaves a folder with its configuration,
+    metrics, weights and a plot.
+    """
+
+    recipe: Annotated[Path | None, Positional] = None
+    """A recipe file, such as `recipes/cifar10-vgg19.toml`."""
+    method: str | None = None
+    """Any name that `granet methods` lists, or `dense`."""
+    sparsity: float | None = None
+    """Share of weights that are zero at the end."""
+    initial_sparsity: float | None = None
+    """Share of weights that are zero at the start."""
+    every: str | None = None
+    """Time between mask updates: optimizer steps (`20`), epochs (`2ep`) or a share of training (`5%`)."""
+    end: str | None = None
+    """When the method's schedule ends, written likewise."""
+    data: str | None = None
+    """The image set. `digits` comes with the package."""
+    data_dir: Path | None = None
+    """Where the files of other image sets are; by default the folder that GRANET_DATA names."""
+    model: str | None = None
+    """The network: a name, or `package.module:function` of your own that takes `num_classes` and `in_channels`."""
+    epochs: int | None = None
+    """Passes over the training images."""
+    stretch: float = 1.0
+    """Train so many times as long; everything written as a share of training stretches with it."""
+    batch_size: int | None = None
+    """Images per optimizer step."""
+    lr: float | None = None
+    """Initial learning rate."""
+    weight_decay: float | None = None
+    """L2 penalty of SGD."""
+    precision: str | None = None
+    """Of activations and products: `float32` or `bfloat16`."""
+    seed: int | None = None
+    """Decides initial weights, order of the images and every random choice of a method."""
+    device: str | None = None
+    """Where to train: `cpu`, `cuda`, `cuda:1` ... By default the CPU for the digits, else a GPU if there is one."""
+    threads: int | None = None
+    """CPU threads. By default 1 for the embedded digits, whose network is too small to gain much from more, and
+    torch's own choice otherwise."""
+    dense_twin: bool = True
+    """Also train the same network without sparsity, from the same seed."""
+    out: Path = Path("runs")
+    """Where the run folders go. The same run started again goes on where it stopped, or is found to be done."""
+    checkpoint_every: float = 20.0
+    """Seconds between checkpoints, which are written at the end of an epoch."""
+
+    def run(self, console: Console) -> None:
+        """Train, show and save."""
+        recipe = self.whole_recipe()
+        device = choose_device(self.device, recipe.data)
+        data = load(recipe.data, data_dir=self.data_dir)
+        choose_threads(self.threads, recipe.data)
+        recipes = {recipe.method: recipe}
+        if self.dense_twin:
+            recipes[DENSE] = recipe.dense_twin()
+        runs = {}
+        for name, one in recipes.items():
+            runs[name] = run = Run(one, data, device, self.out)
+            if run.epochs_done:
+                where = "is done already" if run.summary else f"goes on after epoch {run.epochs_done}"
+                console.print(f"{name:<10} {where}", highlight=False)
+            if run.summary is None:
+                deque(watch(console, name, run.epochs(self.checkpoint_every), one.epochs), maxlen=0)
+        if importlib.util.find_spec("matplotlib") is None:
+            console.print("no curves.png: pip install 'granet[plots]'", highlight=False)
+        console.print(results_table({name: run.summary for name, run in runs.items() if run.summary}))
+        for run in runs.values():
+            console.print(f"saved in {run.folder.path}", highlight=False, soft_wrap=True)
+
+    def whole_recipe(self) -> Recipe:
+        """The file's recipe, or that of the digits, with what the options replace."""
+        base = self._digits_recipe() if self.recipe is None else read_recipe_file(self.recipe).recipe(self.method)
+        shared = {field.name for field in dataclasses.fields(self)} & {
+            field.name for field in dataclasses.fields(Recipe)
+        }
+        asked = {name: value for name in shared if (value := getattr(self, name)) is not None}
+        own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
+        own |= {"every": _time(self.every), "end": _time(self.end)}
+        fields = {**base.method_fields, **{name: value for name, value in own.items() if value is not None}}
+        if not self.stretch > 0:
+            raise ValueError(f"stretch={self.stretch!r}: must be above 0")
+        asked["epochs"] = round(self.stretch * asked.get("epochs", base.epochs))
+        return dataclasses.replace(base, method_fields={} if base.method == DENSE else fields, **asked)
+
+    def _digits_recipe(self) -> Recipe:
+        """Another method takes as much of the digits' settings as it has a use for."""
+        if self.method in (None, DENSE, _DIGITS.method):
+            return _DIGITS.dense_twin() if self.method == DENSE else _DIGITS
+        fields = dict(_DIGITS.method_fields)
+        if not hasattr(granet.create_method(self.method, sparsity=fields["sparsity"]), "every"):
+            del fields["every"]
+        return dataclasses.replace(_DIGITS, method=self.method, method_fields=fields)
+
+
+def _time(text: str | None) -> Time | None:
+    return int(text) if text is not None and text.isdecimal() else text
