@@ -13,7 +13,7 @@ import pytest
 
 KILLS = 20
 EPOCHS = 120
-COMMAND = "train --batch-size 128 --no-dense-twin --checkpoint-every 0 --epochs"
+COMMAND = "train --batch-size 128 --no-dense-twin --checkpoint-every 0.02 --epochs"
 
 
 def start(folder: Path, epochs: int = EPOCHS) -> subprocess.Popen[bytes]:

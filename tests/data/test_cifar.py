@@ -96,7 +96,7 @@ def test_missing_files_come_with_directions(name: str, tmp_path: Path) -> None:
 def test_unknown_name() -> None:
     with pytest.raises(ValueError, match=r"data = 'cifar-10' is unknown; did you mean 'cifar10'\? known: cifar10, "):
         load("cifar-10")
-    assert list_datasets() == ("cifar10", "cifar100", "digits", "fashion-mnist", "mnist")
+    assert list_datasets() == ("cifar10", "cifar100", "digits", "fashion-mnist", "imagenet", "mnist")
 
 
 def test_digits_have_one_split() -> None:

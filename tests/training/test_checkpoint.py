@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     for epoch in (1, 2, 3, 10):
         save_checkpoint(tmp_path, epoch, {"epoch": epoch})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-00003.pt", "checkpoint-00010.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-00000003.pt", "checkpoint-00000010.pt"]
     assert load_checkpoint(tmp_path, CPU) == {"epoch": 10}
 
 
@@ -27,17 +27,17 @@ def test_nothing_to_go_on_from(tmp_path: Path) -> None:
 def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path: Path, where: int) -> None:
     save_checkpoint(tmp_path, 1, {"epoch": 1})
     save_checkpoint(tmp_path, 2, {"epoch": 2})
-    newest = tmp_path / "checkpoint-00002.pt"
+    newest = tmp_path / "checkpoint-00000002.pt"
     content = bytearray(newest.read_bytes())
     content[where] ^= 1
     newest.write_bytes(content)
-    with pytest.warns(UserWarning, match=r"checkpoint-00002\.pt is damaged"):
+    with pytest.warns(UserWarning, match=r"checkpoint-00000002\.pt is damaged"):
         assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
 
 
 def test_a_cut_one_is_passed_over(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 1, {"epoch": 1})
-    (tmp_path / "checkpoint-00002.pt").write_bytes((tmp_path / "checkpoint-00001.pt").read_bytes()[:-5])
+    (tmp_path / "checkpoint-00000002.pt").write_bytes((tmp_path / "checkpoint-00000001.pt").read_bytes()[:-5])
     with pytest.warns(UserWarning, match="damaged"):
         assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
 
@@ -53,7 +53,7 @@ def test_a_full_disk_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
         save_checkpoint(tmp_path, 2, {"epoch": 2})
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-00001.pt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-00000001.pt"]
     assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
 
 

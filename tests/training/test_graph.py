@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import granet
-from granet.training.graph import GraphStep, masked_sgd
+from granet.training.graph import GraphStep, clipping_scale, masked_sgd
 from granet.training.step import eager_step, loss_function
 
 
@@ -27,7 +27,13 @@ def test_masked_sgd_is_torchs_under_masks(nesterov: bool, weight_decay: float) -
         optimizer.step()
         kept = [gradient.clone() for gradient in gradients]
         masked_sgd(
-            weights, gradients, [masks.get(id(p)) for p in model.parameters()], momenta, torch.tensor(0.05), **options
+            weights,
+            gradients,
+            [masks.get(id(p)) for p in model.parameters()],
+            momenta,
+            torch.tensor(0.05),
+            None,
+            **options,
         )
         for mine, theirs in zip(weights, model.parameters(), strict=True):
             torch.testing.assert_close(mine, theirs.detach())
@@ -35,6 +41,23 @@ def test_masked_sgd_is_torchs_under_masks(nesterov: bool, weight_decay: float) -
     for weight, parameter in zip(weights, model.parameters(), strict=True):
         if id(parameter) in masks:
             assert not weight[~masks[id(parameter)]].any()
+
+
+@pytest.mark.parametrize("largest", [0.5, 1e9])
+def test_clipping_is_torchs(largest: float) -> None:
+    parameters = [nn.Parameter(torch.zeros(4, 3)), nn.Parameter(torch.zeros(7))]
+    gradients = [torch.randn(4, 3), torch.randn(7)]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    nn.utils.clip_grad_norm_(parameters, largest)
+    scale = clipping_scale(gradients, largest)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient * scale)
+    momenta = [torch.zeros_like(gradient) for gradient in gradients]
+    weights = [torch.zeros_like(gradient) for gradient in gradients]
+    masked_sgd(weights, gradients, [None, None], momenta, torch.tensor(1.0), scale, 0.0, 0.0, False)
+    for weight, parameter in zip(weights, parameters, strict=True):
+        torch.testing.assert_close(weight, -parameter.grad)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
@@ -49,7 +72,7 @@ def test_a_captured_step_trains_like_the_eager_one() -> None:
         totals = torch.zeros(2, device="cuda")
         loss = loss_function(model, "float32")
         images, labels = torch.randn(24, 16, 3, 8, 8).cuda(), torch.randint(4, (24, 16)).cuda()
-        step = eager_step(loss, optimizer, totals)
+        step = eager_step(loss, optimizer, sparsifier, totals)
         if captured:
             step = GraphStep(model, loss, optimizer, sparsifier, totals, images[0], labels[0], compile=False)
         for batch in zip(images, labels, strict=True):

@@ -1,6 +1,8 @@
 """The loop learns, counts as it says, repeats itself, and selects nothing on test images."""
 
+import copy
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch
 from granet.data.dataset import ImageSet
 from granet.training import Recipe, Training
 from granet.training.batches import normaliser
-from granet.training.step import evaluate
+from granet.training.step import evaluate, loss_function
 
 SHORT = Recipe(epochs=4, batch_size=32, milestones=("50%",), method_fields={"sparsity": 0.9, "every": 2})
 
@@ -109,10 +111,12 @@ def test_no_validation_part(data: ImageSet) -> None:
 def test_evaluate_in_parts_equals_evaluate_at_once(data: ImageSet) -> None:
     training = Training(SHORT, data)
     normalise = normaliser(data.mean, data.std, torch.device("cpu"))
-    whole, parts = (
-        evaluate(training.model, data.test_images, data.test_labels, normalise, size) for size in (1000, 33)
-    )
-    assert whole == parts
+
+    def accuracy(size: int) -> torch.Tensor:
+        batches = zip(data.test_images.split(size), data.test_labels.split(size), strict=True)
+        return evaluate(training.model, batches, normalise)
+
+    assert accuracy(1000) == accuracy(33)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +130,90 @@ def test_evaluate_in_parts_equals_evaluate_at_once(data: ImageSet) -> None:
         ({"model": "resnet21"}, "model"),
         ({"batch_size": 500}, "batch_size"),
         ({"crop": 8}, "crop"),
+        ({"warm_up": "100%"}, "warm_up"),
+        ({"no_decay": ("batchnorm*",)}, "no_decay"),
     ],
 )
 def test_wrong_recipes_fail_before_the_first_step(data: ImageSet, wrong: dict[str, object], field: str) -> None:
     with pytest.raises(ValueError, match=field):
         Training(replace(SHORT, **wrong), data)
+
+
+def test_some_parameters_are_not_decayed(data: ImageSet) -> None:
+    recipe = replace(SHORT, lr=1e-12, weight_decay=0.5, momentum=0.0, nesterov=False, no_decay=("*bias", "*.1.weight"))
+    for clip in (0.0, 1.0):
+        training = Training(replace(recipe, clip=clip).dense_twin(), data)
+        groups = training._optimizer.param_groups
+        assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
+        exempt = {id(parameter) for parameter in groups[1]["params"]}
+        for name, parameter in training.model.named_parameters():
+            assert (id(parameter) in exempt) == name.endswith(("bias", ".1.weight")), name
+        assert sum(len(group["params"]) for group in groups) == len(list(training.model.parameters()))
+
+
+def test_clipping_bounds_the_masked_gradients(data: ImageSet) -> None:
+    """With plain SGD the move of a step is lr times the clipped gradient, so its norm is lr times the bound."""
+    recipe = replace(SHORT, momentum=0.0, nesterov=False, weight_decay=0.0, clip=0.01, milestones=(), method="static")
+    training = Training(replace(recipe, method_fields={"sparsity": 0.9}, epochs=1), data)
+    seen: list[torch.Tensor] = []
+
+    def note() -> None:
+        seen.append(torch.cat([parameter.detach().flatten() for parameter in training.model.parameters()]))
+
+    note()
+    list(training.epochs(note))
+    norms = [(after - before).norm().item() for before, after in pairwise(seen)]
+    assert norms == pytest.approx([0.1 * 0.01] * 6, rel=1e-3)
+
+
+def test_labels_are_smoothed() -> None:
+    model = torch.nn.Linear(3, 4)
+    images, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 3, 0])
+    loss, sums = loss_function(model, "float32", label_smoothing=0.2)(images, labels)
+    smooth = 0.8 * torch.nn.functional.one_hot(labels, 4) + 0.2 / 4
+    expected = -(smooth * model(images).log_softmax(1)).sum(1).mean()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(sums[0], 5 * expected.detach())
+
+
+def test_the_average_follows_and_is_as_sparse(data: ImageSet) -> None:
+    training = Training(replace(SHORT, ema=0.9), data)
+    expected: dict[str, torch.Tensor] = {}
+    masks = training.sparsifier.masks
+
+    def between() -> None:
+        for name, value in training.model.state_dict().items():
+            if not value.is_floating_point():
+                continue
+            before = expected.get(name, first[name])
+            expected[name] = (0.9 * before.double() + 0.1 * value.double()) * masks.get(name, 1)
+
+    first = {name: value.clone() for name, value in training.model.state_dict().items()}
+    list(training.epochs(between))
+    for name, value in training.final_model.state_dict().items():
+        if name in expected:
+            torch.testing.assert_close(value.double(), expected[name], rtol=1e-4, atol=1e-6)
+    assert training.final_model is not training.model
+    zeros = sum(int((training.final_model.get_parameter(name)[~mask] != 0).sum()) for name, mask in masks.items())
+    assert zeros == 0
+    normalise = normaliser(data.mean, data.std, torch.device("cpu"))
+    accuracy = evaluate(training.final_model, [(data.test_images, data.test_labels)], normalise)
+    assert training.records[-1].test_accuracy == pytest.approx(float(accuracy))
+    assert training.summary().nonzero == sum(int((p != 0).sum()) for p in training.final_model.parameters())
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_run_goes_on_from_any_step(data: ImageSet, ema: float) -> None:
+    recipe = replace(SHORT, epochs=2, crop=1, flip=True, ema=ema)
+    whole = Training(recipe, data)
+    states: list[dict[str, object]] = []
+    list(whole.epochs(lambda: states.append(copy.deepcopy(whole.state()))))
+    assert len(states) == 12
+    for step, state in enumerate(states, start=1):
+        torch.rand(3)
+        resumed = Training(recipe, data, state=state)
+        assert resumed.step == step
+        list(resumed.epochs())
+        assert all(map(torch.equal, whole.final_model.state_dict().values(), resumed.final_model.state_dict().values()))
+        mine, theirs = ([replace(record, seconds=0) for record in run.records] for run in (whole, resumed))
+        assert mine == theirs

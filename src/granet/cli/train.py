@@ -18,6 +18,7 @@ from granet.cli.device import choose_device, choose_threads
 from granet.clock import Time
 from granet.data import load
 from granet.training import DENSE, Recipe, Run
+from granet.training.interrupt import stop_signals
 from granet.training.recipe_file import read_recipe_file
 
 _DIGITS = Recipe()
@@ -60,8 +61,22 @@ class Train:
     """Initial learning rate."""
     weight_decay: float | None = None
     """L2 penalty of SGD."""
+    schedule: str | None = None
+    """Of the learning rate: `multistep` or `cosine`."""
+    warm_up: str | None = None
+    """Time in which the learning rate rises to its full value: `500`, `5ep` or `2%`."""
+    label_smoothing: float | None = None
+    """Share of each label given to all classes alike."""
+    clip: float | None = None
+    """Largest norm of all gradients together, after masking; 0 for none."""
+    ema: float | None = None
+    """Decay of a moving average of the weights, which is then what is evaluated and saved; 0 for none."""
     precision: str | None = None
     """Of activations and products: `float32` or `bfloat16`."""
+    compile: bool | None = None
+    """Fuse the forward and backward pass with `torch.compile`."""
+    deterministic: bool | None = None
+    """Make a GPU repeat itself exactly, at some cost in speed."""
     seed: int | None = None
     """Decides initial weights, order of the images and every random choice of a method."""
     device: str | None = None
@@ -74,7 +89,9 @@ class Train:
     out: Path = Path("runs")
     """Where the run folders go. The same run started again goes on where it stopped, or is found to be done."""
     checkpoint_every: float = 20.0
-    """Seconds between checkpoints, which are written at the end of an epoch."""
+    """Seconds between checkpoints. SIGINT (Ctrl-C) and SIGTERM write one too."""
+    workers: int | None = None
+    """Processes that read images, for a set that stays in its files; by default one per core."""
 
     def run(self, console: Console) -> None:
         """Train, show and save."""
@@ -87,12 +104,13 @@ class Train:
             recipes[DENSE] = recipe.dense_twin()
         runs = {}
         for name, one in recipes.items():
-            runs[name] = run = Run(one, data, device, self.out)
+            runs[name] = run = Run(one, data, device, self.out, self.workers)
             if run.epochs_done:
                 where = "is done already" if run.summary else f"goes on after epoch {run.epochs_done}"
                 console.print(f"{name:<10} {where}", highlight=False)
             if run.summary is None:
-                deque(watch(console, name, run.epochs(self.checkpoint_every), one.epochs), maxlen=0)
+                with stop_signals() as stop:
+                    deque(watch(console, name, run.epochs(self.checkpoint_every, stop), one.epochs), maxlen=0)
         if importlib.util.find_spec("matplotlib") is None:
             console.print("no curves.png: pip install 'granet[plots]'", highlight=False)
         console.print(results_table({name: run.summary for name, run in runs.items() if run.summary}))
@@ -106,6 +124,8 @@ class Train:
             field.name for field in dataclasses.fields(Recipe)
         }
         asked = {name: value for name in shared if (value := getattr(self, name)) is not None}
+        if self.warm_up is not None:
+            asked["warm_up"] = _time(self.warm_up)
         own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
         own |= {"every": _time(self.every), "end": _time(self.end)}
         fields = {**base.method_fields, **{name: value for name, value in own.items() if value is not None}}

@@ -4,7 +4,7 @@
 files; `granet.data.augment` crops, flips and normalises on the device; `check` verifies downloaded files.
 
 >>> list_datasets()
-('cifar10', 'cifar100', 'digits', 'fashion-mnist', 'mnist')
+('cifar10', 'cifar100', 'digits', 'fashion-mnist', 'imagenet', 'mnist')
 >>> load("digits").classes
 10
 """
@@ -20,18 +20,30 @@ from granet.data.dataset import ImageSet
 from granet.data.digits import digits
 from granet.data.files import MissingDataError, data_folder
 from granet.data.idx import fashion_mnist, mnist
+from granet.data.imagefolder import ImageFolders, image_folders
 
-__all__ = ["CheckResult", "ImageSet", "MissingDataError", "check", "data_folder", "list_datasets", "load"]
+__all__ = [
+    "CheckResult",
+    "ImageFolders",
+    "ImageSet",
+    "MissingDataError",
+    "check",
+    "data_folder",
+    "list_datasets",
+    "load",
+]
 
 _FROM_FILES = {"cifar10": cifar10, "cifar100": cifar100, "mnist": mnist, "fashion-mnist": fashion_mnist}
 
 
 def list_datasets() -> tuple[str, ...]:
     """The names `load` knows."""
-    return tuple(sorted((*_FROM_FILES, "digits")))
+    return tuple(sorted((*_FROM_FILES, "digits", "imagenet")))
 
 
-def load(name: str, *, data_dir: str | os.PathLike[str] | None = None, val: int | None = None) -> ImageSet:
+def load(
+    name: str, *, data_dir: str | os.PathLike[str] | None = None, val: int | None = None
+) -> ImageSet | ImageFolders:
     """The image set called `name`, split into training, validation and test parts.
 
     Files are looked for in `data_dir`, else in the folder that the environment variable GRANET_DATA names, else in
@@ -40,13 +52,18 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None, val: int 
 
     The validation part is the last `val` training images in file order. By default: CIFAR-10 5,000 (45,000 are trained
     on) and CIFAR-100 none, both as in the paper's experiments; MNIST and Fashion-MNIST 5,000. The split of `digits` is
-    fixed. Nothing is ever taken from the test part.
+    fixed. Nothing is ever taken from the test part. `imagenet` stays in its files, and its validation images are what
+    is reported, since the test labels are not public.
     """
     if name == "digits":
         data = digits()
         if val not in (None, len(data.val_labels)):
             raise ValueError(f"val = {val}: the split of digits is fixed, {len(data.val_labels)} images for validation")
         return data
+    if name == "imagenet":
+        if val is not None:
+            raise ValueError(f"val = {val}: the split of imagenet is fixed by its folders")
+        return image_folders(name, data_dir=data_dir)
     if name not in _FROM_FILES:
         near = difflib.get_close_matches(name, list_datasets(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""

@@ -68,9 +68,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 class ImageFolders:
     """Training and validation images of one set. ImageNet's test labels are not public: `val` is what is reported."""
 
+    name: str
     train: ImageFolder
     val: ImageFolder
     classes: int
+    shape: tuple[int, int, int]
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
 
@@ -103,7 +105,7 @@ def image_folders(
         odd = sorted(set(train.classes) ^ set(val.classes))[0]
         where = "train" if odd in train.classes else "val"
         raise ValueError(f"{root}: class {odd!r} is in {where} only; train and val need the same class folders")
-    return ImageFolders(train, val, len(train.classes))
+    return ImageFolders(name, train, val, len(train.classes), (3, size, size))
 
 
 def _scan(root: Path) -> tuple[tuple[str, ...], np.ndarray[Any, Any], np.ndarray[Any, Any]]:

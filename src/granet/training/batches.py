@@ -68,13 +68,16 @@ class Batches:
         """Batches in an epoch."""
         return len(self._labels) // self._batch_size
 
-    def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """One pass over the images in a new order: pairs of float images (N, C, H, W) and labels (N,)."""
+    def epoch(self, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """One pass over the images in a new order: pairs of float images (N, C, H, W) and labels (N,).
+
+        The first `skip` batches are drawn like the others and left out.
+        """
         count, device = len(self._labels), self._images.device
         order = torch.randperm(count, generator=self._generator).to(device)
         moves = draw_moves(count, pad=self._crop, flip=0.5 * self._flip, generator=self._generator).to(device)
         used = len(self) * self._batch_size
-        for start in range(0, used, BATCHES_AT_ONCE * self._batch_size):
+        for start in range(skip * self._batch_size, used, BATCHES_AT_ONCE * self._batch_size):
             part = slice(start, min(start + BATCHES_AT_ONCE * self._batch_size, used))
             images, labels = self._images[order[part]], self._labels[order[part]]
             if self._crop or self._flip:

@@ -21,12 +21,12 @@ _DIGEST = hashlib.sha256().digest_size
 KEPT = 2
 
 
-def save_checkpoint(folder: Path, epoch: int, state: dict[str, Any]) -> None:
-    """Write the state after `epoch`, whole or not at all, and remove all but the newest checkpoints."""
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
+    """Write the state after `step`, whole or not at all, and remove all but the newest checkpoints."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
-    with atomic(folder / f"checkpoint-{epoch:05d}.pt") as temporary:
+    with atomic(folder / f"checkpoint-{step:08d}.pt") as temporary:
         temporary.write_bytes(_FORMAT + hashlib.sha256(content).digest() + content)
     for old in _checkpoints(folder)[KEPT:]:
         old.unlink(missing_ok=True)

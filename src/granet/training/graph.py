@@ -7,6 +7,7 @@ them. Masks, weights and momentum keep their storage, so masks change between re
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,16 +32,18 @@ class GraphStep:
         images: Tensor,
         labels: Tensor,
         compile: bool,
+        clip: float = 0.0,
     ) -> None:
         """``images`` and ``labels`` are a batch of the shape, type and layout that all batches will have."""
-        (self._group,) = optimizer.param_groups
+        self._groups = optimizer.param_groups
         self._sparsifier = sparsifier
         self._images, self._labels = images.clone(), labels.clone()
         self._lr = torch.zeros((), device=images.device)
         self._lr_on_device = 0.0
-        parameters = [parameter for parameter in self._group["params"] if parameter.requires_grad]
-        for parameter in parameters:
-            optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+        for group in self._groups:
+            for parameter in group["params"]:
+                if parameter.requires_grad:
+                    optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
         update = torch.compile(masked_sgd, dynamic=False) if compile else masked_sgd
         masks = {id(layer.weight): layer.mask for layer in sparsifier.layers.values()} if sparsifier else {}
 
@@ -48,16 +51,19 @@ class GraphStep:
             mean_loss, sums = loss(self._images, self._labels)
             mean_loss.backward()  # type: ignore[no-untyped-call]
             totals.add_(sums)
-            _apply(update, parameters, optimizer, masks, self._lr, self._group)
+            scale = _clipping(self._groups, masks, clip) if clip else None
+            for group in self._groups:
+                _apply(update, group, optimizer, masks, self._lr, scale)
 
         self._graph = _capture(step, model, optimizer, totals)
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
         self._images.copy_(images, non_blocking=True)
         self._labels.copy_(labels, non_blocking=True)
-        if self._group["lr"] != self._lr_on_device:
-            self._lr_on_device = self._group["lr"]
-            self._lr.fill_(self._lr_on_device)
+        lr = self._groups[0]["lr"]
+        if lr != self._lr_on_device:
+            self._lr_on_device = lr
+            self._lr.fill_(lr)
         self._graph.replay()
         if self._sparsifier is not None:
             self._sparsifier.advance()
@@ -69,15 +75,18 @@ def masked_sgd(
     masks: list[Tensor | None],
     momenta: list[Tensor],
     lr: Tensor,
+    scale: Tensor | None,
     momentum: float,
     weight_decay: float,
     nesterov: bool,
 ) -> None:
-    """A step of SGD in place on ``weights`` and ``momenta``; gradients are taken as zero where a mask is False."""
-    gradients = [
-        gradient if mask is None else torch.where(mask, gradient, 0.0)
-        for gradient, mask in zip(gradients, masks, strict=True)
-    ]
+    """A step of SGD in place on ``weights`` and ``momenta``; gradients are taken as zero where a mask is False.
+
+    The masked gradients are multiplied by ``scale`` first, if there is one.
+    """
+    gradients = masked(gradients, masks)
+    if scale is not None:
+        gradients = list(torch._foreach_mul(gradients, scale))
     gradients = list(torch._foreach_add(gradients, weights, alpha=weight_decay))
     torch._foreach_mul_(momenta, momentum)
     torch._foreach_add_(momenta, gradients)
@@ -85,22 +94,43 @@ def masked_sgd(
     torch._foreach_sub_(weights, torch._foreach_mul(directions, lr))
 
 
+def masked(gradients: list[Tensor], masks: list[Tensor | None]) -> list[Tensor]:
+    """The gradients, zero where a mask is False."""
+    return [
+        gradient if mask is None else torch.where(mask, gradient, 0.0)
+        for gradient, mask in zip(gradients, masks, strict=True)
+    ]
+
+
+def clipping_scale(gradients: list[Tensor], largest: float) -> Tensor:
+    """What ``torch.nn.utils.clip_grad_norm_`` multiplies gradients by to bound their norm."""
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return torch.clamp(largest / (norm + 1e-6), max=1.0)
+
+
+@torch.no_grad()
+def _clipping(groups: list[dict[str, Any]], masks: dict[int, Tensor], clip: float) -> Tensor:
+    held = [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
+    return clipping_scale(masked([p.grad for p in held], [masks.get(id(p)) for p in held]), clip)
+
+
 @torch.no_grad()
 def _apply(
     update: Callable[..., None],
-    parameters: list[nn.Parameter],
+    group: dict[str, Any],
     optimizer: torch.optim.SGD,
     masks: dict[int, Tensor],
     lr: Tensor,
-    group: dict[str, float],
+    scale: Tensor | None,
 ) -> None:
-    held = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
+    held = [parameter for parameter in group["params"] if parameter.grad is not None]
     update(
-        [parameter.detach() for parameter, _ in held],
-        [gradient for _, gradient in held],
-        [masks.get(id(parameter)) for parameter, _ in held],
-        [optimizer.state[parameter]["momentum_buffer"] for parameter, _ in held],
+        [parameter.detach() for parameter in held],
+        [parameter.grad for parameter in held],
+        [masks.get(id(parameter)) for parameter in held],
+        [optimizer.state[parameter]["momentum_buffer"] for parameter in held],
         lr,
+        scale,
         group["momentum"],
         group["weight_decay"],
         bool(group["nesterov"]),
@@ -126,7 +156,7 @@ def _capture(
         optimizer.zero_grad(set_to_none=True)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may train meanwhile
         step()
     for tensor, value in zip(tensors, before, strict=True):
         tensor.copy_(value)

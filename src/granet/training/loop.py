@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -15,124 +16,167 @@ from granet.data.dataset import ImageSet
 from granet.flops import flops
 from granet.methods import create_method
 from granet.models import create_model
-from granet.schedules import multistep
 from granet.sparsifier import Sparsifier, sparsify
-from granet.training.batches import Batches, normaliser
+from granet.training.average import Average
+from granet.training.device import enough_memory, prepare_device
+from granet.training.feeds import Data, Split, make_feed
 from granet.training.graph import GraphStep
+from granet.training.learning_rate import learning_rate
 from granet.training.recipe import DENSE, Recipe
-from granet.training.records import EpochRecord, Summary, best_epoch, share
+from granet.training.records import EpochRecord, Summary, best_epoch
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 
 class Training:
     """One run of a recipe, ready to start: `for record in Training(recipe, data).epochs(): ...`
 
-    All that can be wrong with a recipe is found here, before the first step. The images move to the device as bytes.
-    Seeds torch's global generator with the recipe's seed, from which the initial weights are drawn.
+    All that can be wrong with a recipe is found here, before the first step. Small image sets move to the device as
+    bytes. Seeds torch's global generator with the recipe's seed, from which the initial weights are drawn.
     """
 
     def __init__(
         self,
         recipe: Recipe,
-        data: ImageSet,
+        data: Data,
         *,
         device: torch.device | str = "cpu",
         state: Mapping[str, Any] | None = None,
+        workers: int | None = None,
     ) -> None:
-        """`state` is what `state` returned after some epoch: training goes on from there."""
-        device = torch.device(device)
-        clock = recipe.clock(len(data.train_labels))
+        """`state` is what `state` returned between two steps: training goes on from there.
+
+        `workers` processes read the images of a set that stays in its files.
+        """
+        self._device = device = torch.device(device)
+        clock = recipe.clock(len(data.train_labels if isinstance(data, ImageSet) else data.train))
+        prepare_device(device, recipe.deterministic)
         torch.manual_seed(recipe.seed)
         self.recipe = recipe
-        self.model = create_model(recipe.model, num_classes=data.classes, in_channels=data.shape[0]).to(device)
-        if device.type == "cuda":
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            lr=recipe.lr,
-            momentum=recipe.momentum,
-            nesterov=recipe.nesterov,
-            weight_decay=recipe.weight_decay,
-        )
-        self._milestones = [clock.steps(milestone, "milestones") for milestone in recipe.milestones]
-        self.sparsifier = _attach(recipe, self.model, self._optimizer, clock)
-        self._normalise = normaliser(data.mean, data.std, device, getattr(torch, recipe.precision))
-        self._batches = Batches(
-            data.train_images.to(device),
-            data.train_labels.to(device),
-            batch_size=recipe.batch_size,
-            normalise=self._normalise,
-            crop=recipe.crop,
-            padding=recipe.padding,
-            flip=recipe.flip,
-            seed=recipe.seed,
-        )
-        self._val = data.val_images.to(device), data.val_labels.to(device)
-        self._test = data.test_images.to(device), data.test_labels.to(device)
-        self._image = torch.zeros(1, *data.shape, device=device)
-        self._totals = torch.zeros(2, device=device)
         self.records: list[EpochRecord] = []
-        if state is not None:
-            self._load(state)  # before the step is made: a captured one holds on to the tensors there are
-        self._step = self._make_step()
+        with enough_memory(device):
+            self.model = create_model(recipe.model, num_classes=data.classes, in_channels=data.shape[0]).to(device)
+            if device.type == "cuda":
+                self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self._optimizer = _sgd(recipe, self.model)
+            self._learning_rate = learning_rate(recipe, clock)
+            self.sparsifier = _attach(recipe, self.model, self._optimizer, clock)
+            self._feed = make_feed(data, recipe, device, workers)
+            masks = self.sparsifier.masks if self.sparsifier else {}
+            self._average = Average(self.model, recipe.ema, masks) if recipe.ema else None
+            self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
+            self._batch = 0  # batches done of the epoch
+            self._seconds = 0.0
+            self._drawn_from = self._feed.train.random_state
+            if state is not None:
+                self._load(state)  # before the step is made: a captured one holds on to the tensors there are
+            self._step = self._make_step()
+
+    @property
+    def final_model(self) -> nn.Module:
+        """What is evaluated and saved: the model, or the average of its weights."""
+        return self._average.model if self._average else self.model
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return len(self.records) * len(self._feed.train) + self._batch
+
+    def epochs(self, between: Callable[[], None] = lambda: None) -> Iterator[EpochRecord]:
+        """Train to the end, an epoch at a time, with an evaluation on validation and test images after each.
+
+        Nothing is selected: the model at the end is that of the last epoch. `between` is called after each step, when
+        `state` can be taken; an exception from it ends the training there.
+        """
+        began = time.perf_counter() - self._seconds
+        for epoch in range(len(self.records) + 1, self.recipe.epochs + 1):
+            with enough_memory(self._device):
+                self._train_epoch(began, between)
+                record = self._evaluate(epoch, time.perf_counter() - began)
+            self.records.append(record)
+            yield record
+
+    def _train_epoch(self, began: float, between: Callable[[], None]) -> None:
+        self.model.train()
+        if self._batch == 0:
+            self._totals.zero_()
+            self._drawn_from = self._feed.train.random_state
+        for images, labels in self._feed.train.epoch(skip=self._batch):
+            self._set_lr(self._learning_rate(self.step))
+            self._step(images, labels)
+            if self._average:
+                self._average.update()
+            self._batch += 1
+            self._seconds = time.perf_counter() - began
+            between()
+
+    def _evaluate(self, epoch: int, seconds: float) -> EpochRecord:
+        steps = len(self._feed.train)
+        figures = torch.stack(
+            [
+                *(self._totals / (steps * self.recipe.batch_size)),
+                *map(self._accuracy, (self._feed.val, self._feed.test)),
+            ]
+        )
+        train_loss, train_accuracy, val_accuracy, test_accuracy = figures.tolist()
+        self._batch = 0
+        self._drawn_from = self._feed.train.random_state
+        return EpochRecord(
+            epoch=epoch,
+            step=epoch * steps,
+            seconds=seconds,
+            lr=self._optimizer.param_groups[0]["lr"],
+            train_loss=train_loss,
+            train_accuracy=train_accuracy,
+            val_accuracy=None if self._feed.val is None else val_accuracy,
+            test_accuracy=test_accuracy,
+            target_sparsity=self.sparsifier.target_sparsity if self.sparsifier else 0.0,
+            sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
+        )
+
+    def _accuracy(self, split: Split | None) -> torch.Tensor:
+        if split is None:
+            return torch.zeros((), device=self._device)
+        return evaluate(self.final_model, split, self._feed.normalise, self.recipe.precision)
+
+    def _set_lr(self, lr: float) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
 
     def _make_step(self) -> Step:
         """On a GPU one CUDA graph, elsewhere the plain step."""
-        loss = loss_function(self.model, self.recipe.precision)
-        if self.recipe.compile:
+        recipe = self.recipe
+        loss = loss_function(self.model, recipe.precision, recipe.label_smoothing)
+        if recipe.compile:
             loss = torch.compile(loss, dynamic=False)
-        if self._totals.device.type != "cuda":
-            return eager_step(loss, self._optimizer, self._totals)
-        batch_size = self.recipe.batch_size
-        images = self._normalise(self._test[0][:1].expand(batch_size, -1, -1, -1))
-        labels = torch.zeros(batch_size, dtype=torch.int64, device=images.device)
-        compile = self.recipe.compile
-        return GraphStep(self.model, loss, self._optimizer, self.sparsifier, self._totals, images, labels, compile)
-
-    def epochs(self) -> Iterator[EpochRecord]:
-        """Train to the end, an epoch at a time, with an evaluation on validation and test images after each.
-
-        Nothing is selected: the model at the end is that of the last epoch.
-        """
-        seen = len(self._batches) * self.recipe.batch_size
-        before = self.records[-1].seconds if self.records else 0.0
-        began = time.perf_counter() - before
-        for epoch in range(len(self.records) + 1, self.recipe.epochs + 1):
-            self.model.train()
-            self._totals.zero_()
-            for step, (images, labels) in enumerate(self._batches.epoch(), start=(epoch - 1) * len(self._batches)):
-                lr = multistep(self.recipe.lr, self.recipe.gamma, self._milestones, step)
-                self._optimizer.param_groups[0]["lr"] = lr
-                self._step(images, labels)
-            val = evaluate(self.model, *self._val, self._normalise, self.recipe.precision)
-            test = evaluate(self.model, *self._test, self._normalise, self.recipe.precision)
-            train_loss, train_accuracy, val_accuracy, test_accuracy = torch.stack(
-                [*(self._totals / seen), val, test]
-            ).tolist()
-            self.records.append(
-                EpochRecord(
-                    epoch=epoch,
-                    step=epoch * len(self._batches),
-                    seconds=time.perf_counter() - began,
-                    lr=lr,
-                    train_loss=train_loss,
-                    train_accuracy=train_accuracy,
-                    val_accuracy=share(val_accuracy),
-                    test_accuracy=test_accuracy,
-                    target_sparsity=self.sparsifier.target_sparsity if self.sparsifier else 0.0,
-                    sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
-                )
-            )
-            yield self.records[-1]
+        if self._device.type != "cuda":
+            return eager_step(loss, self._optimizer, self.sparsifier, self._totals, recipe.clip)
+        blank = torch.zeros(recipe.batch_size, *self._feed.shape, dtype=torch.uint8, device=self._device)
+        labels = torch.zeros(recipe.batch_size, dtype=torch.int64, device=self._device)
+        return GraphStep(
+            self.model,
+            loss,
+            self._optimizer,
+            self.sparsifier,
+            self._totals,
+            self._feed.normalise(blank),
+            labels,
+            recipe.compile,
+            recipe.clip,
+        )
 
     def state(self) -> dict[str, Any]:
-        """All that training goes on from, between two epochs: tensors and plain values."""
+        """All that training goes on from, between two steps: tensors and plain values."""
         return {
             "model": self.model.state_dict(),
+            "average": self._average.model.state_dict() if self._average else None,
             "optimizer": self._optimizer.state_dict(),
             "sparsifier": self.sparsifier.state_dict() if self.sparsifier else None,
-            "batches": self._batches.random_state,
+            "batches": self._drawn_from,
+            "batch": self._batch,
+            "totals": self._totals,
             "random": torch.get_rng_state(),
+            "device_random": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
+            "seconds": self._seconds,
             "records": [asdict(record) for record in self.records],
         }
 
@@ -141,25 +185,55 @@ class Training:
         self._optimizer.load_state_dict(state["optimizer"])
         if self.sparsifier is not None:
             self.sparsifier.load_state_dict(state["sparsifier"])
-        self._batches.random_state = state["batches"]
+        if self._average:
+            self._average.model.load_state_dict(state["average"])
+        self._feed.train.random_state = self._drawn_from = state["batches"].cpu()
+        self._batch, self._seconds = state["batch"], state["seconds"]
+        self._totals.copy_(state["totals"])
         torch.set_rng_state(state["random"].cpu())
+        if state["device_random"] is not None:
+            torch.cuda.set_rng_state(state["device_random"].cpu(), self._device)
         self.records = [EpochRecord(**record) for record in state["records"]]
 
     def summary(self) -> Summary:
         """The final figures, once `epochs` has run."""
         last, best = self.records[-1], best_epoch(self.records)
         masks = self.sparsifier.masks if self.sparsifier else {}
+        image = torch.zeros(1, *self._feed.shape, device=self._device)
+        parameters = list(self.final_model.parameters())
         return Summary(
             test_accuracy=last.test_accuracy,
             best_test_accuracy=best.test_accuracy if best else None,
             best_epoch=best.epoch if best else None,
             sparsity_asked=last.target_sparsity,
             sparsity=last.sparsity,
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-            nonzero=sum(int(torch.count_nonzero(parameter)) for parameter in self.model.parameters()),
-            flops_ratio=flops(self.model, self._image, masks).ratio,
+            parameters=sum(parameter.numel() for parameter in parameters),
+            nonzero=sum(int(torch.count_nonzero(parameter)) for parameter in parameters),
+            flops_ratio=flops(self.final_model, image, masks).ratio,
             seconds=last.seconds,
         )
+
+
+def _sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
+    """SGD over the model's parameters; those that `no_decay` names are in a group of their own."""
+    exempt = {
+        id(parameter)
+        for name, parameter in model.named_parameters()
+        if any(fnmatchcase(name, glob) for glob in recipe.no_decay)
+    }
+    if recipe.no_decay and not exempt:
+        raise ValueError(f"no_decay={recipe.no_decay!r}: matches no parameter of {recipe.model}")
+    groups: list[dict[str, Any]] = [
+        {"params": [parameter for parameter in model.parameters() if id(parameter) not in exempt]},
+        {"params": [parameter for parameter in model.parameters() if id(parameter) in exempt], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(
+        [group for group in groups if group["params"]],
+        lr=recipe.lr,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        weight_decay=recipe.weight_decay,
+    )
 
 
 def _attach(recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer, clock: Clock) -> Sparsifier | None:

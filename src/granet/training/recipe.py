@@ -12,6 +12,7 @@ from granet.data.augment import PadMode
 
 DENSE = "dense"  # the method of a run that sparsifies nothing
 PRECISIONS = ("float32", "bfloat16")
+SCHEDULES = ("multistep", "cosine")
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,16 @@ class Recipe:
     """What to train, on what, how, and to which sparsity. Two runs of one recipe on one machine are equal.
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
-    embedded digits. SGD throughout, as in the paper; the learning rate is multiplied by `gamma` at each milestone.
+    embedded digits. SGD throughout, as in the paper.
+
+    Learning rate: after a linear `warm_up`, `schedule` "multistep" multiplies it by `gamma` at each milestone, "cosine"
+    lets it fall to 0. `no_decay` are globs over names of parameters that weight decay leaves alone. `clip` above 0
+    bounds the norm of all gradients together, after masking. With `ema` above 0, what is evaluated and saved is the
+    moving average of the weights with that decay.
+
     `precision` is that of activations and products ("bfloat16" by autocast); weights and gradients are float32 always.
-    `compile` fuses the forward and backward pass with `torch.compile`.
+    `compile` fuses the forward and backward pass with `torch.compile`. `deterministic` makes a GPU repeat itself
+    exactly, at some cost in speed; a CPU does anyway.
     """
 
     model: str = "digits_net"
@@ -34,13 +42,20 @@ class Recipe:
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 5e-4
+    no_decay: tuple[str, ...] = ()
+    schedule: str = "multistep"
     milestones: tuple[Time, ...] = ("50%", "75%")
     gamma: float = 0.1
+    warm_up: Time = 0
+    label_smoothing: float = 0.0
+    clip: float = 0.0
+    ema: float = 0.0
     crop: int = 0
     padding: PadMode = "reflect"
     flip: bool = False
     precision: str = "float32"
     compile: bool = False
+    deterministic: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -50,6 +65,10 @@ class Recipe:
         _check("momentum", self.momentum, 0 <= self.momentum < 1, "must be in [0, 1)")
         _check("nesterov", self.nesterov, self.momentum > 0 or not self.nesterov, "needs a momentum above 0")
         _check("weight_decay", self.weight_decay, self.weight_decay >= 0, "must be 0 or more")
+        _check("schedule", self.schedule, self.schedule in SCHEDULES, f"must be one of {SCHEDULES}")
+        _check("label_smoothing", self.label_smoothing, 0 <= self.label_smoothing < 1, "must be in [0, 1)")
+        _check("clip", self.clip, self.clip >= 0, "must be above 0, or 0 for no clipping")
+        _check("ema", self.ema, 0 <= self.ema < 1, "must be in [0, 1), 0 for none")
         _check("gamma", self.gamma, self.gamma > 0, "must be above 0")
         _check("crop", self.crop, self.crop >= 0, "must be 0 or more pixels")
         _check("padding", self.padding, self.padding in get_args(PadMode), f"must be one of {get_args(PadMode)}")
@@ -77,8 +96,9 @@ class Recipe:
         for name in values:
             _check("recipe", name, name in known, f"is not one of its fields: {', '.join(known)}")
         values = dict(values)
-        if "milestones" in values:
-            values["milestones"] = tuple(values["milestones"])
+        for name in ("milestones", "no_decay"):
+            if name in values:
+                values[name] = tuple(values[name])
         return Recipe(**values)
 
 

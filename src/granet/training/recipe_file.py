@@ -22,6 +22,7 @@ from granet.methods import list_methods
 from granet.training.recipe import DENSE, Recipe
 
 _DEFAULT = Recipe()
+_TIMES = {"warm_up"}
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,13 @@ def _check_known(path: Path, key: str, known: Iterable[str]) -> None:
 
 
 def _check_type(path: Path, key: str, value: object) -> None:
-    """Of the type that the field's default has; a whole number will do for a fraction."""
+    """Of the type that the field's default has; a whole number will do for a fraction, a time may be text too."""
     wanted = type(getattr(_DEFAULT, key))
     good = {float: (int, float), tuple: (list,)}.get(wanted, (wanted,))
+    kind = "list" if wanted is tuple else wanted.__name__
+    if key in _TIMES:
+        good, kind = (int, str), "int (steps) or str (such as '5ep' or '2%')"
     if not isinstance(value, good) or (isinstance(value, bool) and wanted is not bool):
-        kind = "list" if wanted is tuple else wanted.__name__
         raise ValueError(f"{path}: {key}={value!r}: must be of type {kind}")
 
 

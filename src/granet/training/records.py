@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,8 +48,3 @@ def best_epoch(records: Sequence[EpochRecord]) -> EpochRecord | None:
     final = records[-1].sparsity
     eligible = [record for record in records if record.val_accuracy is not None and record.sparsity == final]
     return max(eligible, key=lambda record: record.val_accuracy or 0.0, default=None)
-
-
-def share(value: float) -> float | None:
-    """`value`, or None for the NaN that an empty set of images gives."""
-    return None if math.isnan(value) else value

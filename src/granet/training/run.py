@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
-from granet.data.dataset import ImageSet
 from granet.training.checkpoint import load_checkpoint, save_checkpoint
+from granet.training.feeds import Data
 from granet.training.loop import Training
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
@@ -24,30 +24,42 @@ class Run:
     building all of it before anything is written.
     """
 
-    def __init__(self, recipe: Recipe, data: ImageSet, device: torch.device, out: Path) -> None:
+    def __init__(self, recipe: Recipe, data: Data, device: torch.device, out: Path, workers: int | None = None) -> None:
         self.recipe = recipe
         self.folder = RunDir.find(out, recipe)
         self.summary: Summary | None = self.folder.summary
         self._title = f"{recipe.method} on {data.name}, seed {recipe.seed}"
         self._device = device
         if self.summary is None:
-            self.training = Training(recipe, data, device=device, state=load_checkpoint(self.folder.path, device))
+            state = load_checkpoint(self.folder.path, device)
+            self.training = Training(recipe, data, device=device, state=state, workers=workers)
 
     @property
     def epochs_done(self) -> int:
         return self.recipe.epochs if self.summary is not None else len(self.training.records)
 
-    def epochs(self, checkpoint_every: float = 20.0) -> Iterator[EpochRecord]:
-        """Train to the end and write all files; a checkpoint when so many seconds have passed since the last."""
+    def epochs(self, checkpoint_every: float = 20.0, stop: Callable[[], bool] = lambda: False) -> Iterator[EpochRecord]:
+        """Train to the end and write all files.
+
+        A checkpoint is written when so many seconds have passed since the last, and when ``stop`` says True: then the
+        run ends with KeyboardInterrupt, to be taken up again.
+        """
         if self.summary is not None:
             return
         self.folder.make(self.recipe, self._device)
         self.folder.begin(self.training.records)
         saved = time.monotonic()
-        for record in self.training.epochs():
-            if time.monotonic() - saved >= checkpoint_every and record.epoch < self.recipe.epochs:
-                save_checkpoint(self.folder.path, record.epoch, self.training.state())
+
+        def between() -> None:
+            nonlocal saved
+            asked = stop()
+            if asked or time.monotonic() - saved >= checkpoint_every:
+                save_checkpoint(self.folder.path, self.training.step, self.training.state())
                 saved = time.monotonic()
+            if asked:
+                raise KeyboardInterrupt
+
+        for record in self.training.epochs(between):
             self.folder.append(record)
             yield record
         if importlib.util.find_spec("matplotlib") is not None:
@@ -55,4 +67,4 @@ class Run:
 
             plot_run(self.training.records, self.folder.path / "curves.png", self._title)
         self.summary = self.training.summary()
-        self.folder.finish(self.training.model, self.summary)  # last: its summary says that the run is done
+        self.folder.finish(self.training.final_model, self.summary)  # last: its summary says that the run is done

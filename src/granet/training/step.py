@@ -5,13 +5,14 @@ Both leave their sums on the device. The loop reads them once per epoch, so the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from granet.sparsifier import Sparsifier
 from granet.training.batches import Normaliser
 
 Step = Callable[[Tensor, Tensor], None]
@@ -24,26 +25,36 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     return torch.autocast(device.type, dtype, enabled=precision == "bfloat16", cache_enabled=False)
 
 
-def loss_function(model: nn.Module, precision: str) -> Loss:
+def loss_function(model: nn.Module, precision: str, label_smoothing: float = 0.0) -> Loss:
     """A function of one batch: its mean loss, and the sums to report, [loss, right answers]."""
     device = next(model.parameters()).device
 
     def loss_and_sums(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         with autocast(device, precision):
             logits = model(images)
-        loss = functional.cross_entropy(logits.float(), labels)
+        loss = functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
         return loss, torch.stack([loss.detach() * len(labels), _right(logits, labels)])
 
     return loss_and_sums
 
 
-def eager_step(loss: Loss, optimizer: torch.optim.Optimizer, totals: Tensor) -> Step:
-    """A function of one batch that trains on it and adds its loss and its number of right answers to `totals`."""
+def eager_step(
+    loss: Loss, optimizer: torch.optim.Optimizer, sparsifier: Sparsifier | None, totals: Tensor, clip: float = 0.0
+) -> Step:
+    """A function of one batch that trains on it and adds its loss and its number of right answers to `totals`.
+
+    `clip` above 0 bounds the norm of the gradients as the optimizer sees them: masked.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def step(images: Tensor, labels: Tensor) -> None:
         optimizer.zero_grad(set_to_none=True)
         mean_loss, sums = loss(images, labels)
         mean_loss.backward()  # type: ignore[no-untyped-call]
+        if clip:
+            if sparsifier is not None:
+                sparsifier.mask_gradients()
+            nn.utils.clip_grad_norm_(parameters, clip)
         optimizer.step()
         totals.add_(sums)
 
@@ -52,24 +63,16 @@ def eager_step(loss: Loss, optimizer: torch.optim.Optimizer, totals: Tensor) -> 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    normalise: Normaliser,
-    precision: str = "float32",
-    batch_size: int = 1024,
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], normalise: Normaliser, precision: str = "float32"
 ) -> Tensor:
-    """The share of right answers in eval mode, as a tensor on the device; NaN for no images."""
-    if not len(labels):
-        return torch.full((), torch.nan, device=images.device)
+    """The share of right answers in eval mode over batches of bytes, as a tensor on the device."""
     model.eval()
-    right = torch.zeros((), device=images.device)
-    for start in range(0, len(labels), batch_size):
-        part = slice(start, start + batch_size)
-        with autocast(images.device, precision):
-            logits = model(normalise(images[part]))
-        right += _right(logits, labels[part])
-    return right / len(labels)
+    sums = torch.zeros(2, device=next(model.parameters()).device)  # right answers, images
+    for images, labels in batches:
+        with autocast(sums.device, precision):
+            logits = model(normalise(images))
+        sums += torch.stack([_right(logits, labels), torch.full_like(sums[1], len(labels))])
+    return sums[0] / sums[1]
 
 
 def _right(logits: Tensor, labels: Tensor) -> Tensor:

@@ -1,0 +1,36 @@
+"""An exponential moving average of a model's weights, as sparse as the model itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from granet.masking import zero_inactive
+
+
+class Average:
+    """A copy of a model that follows it: average <- decay * average + (1 - decay) * weight, after each step.
+
+    The running statistics of norms are averaged likewise. Where a mask is False the average is zero, so a connection
+    that returns begins at zero here too.
+    """
+
+    def __init__(self, model: nn.Module, decay: float, masks: Mapping[str, Tensor]) -> None:
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        self._decay = decay
+        state, source = self.model.state_dict(keep_vars=True), model.state_dict(keep_vars=True)
+        self._masked = [(state[name], mask) for name, mask in masks.items()]
+        followed = [name for name in state if state[name].is_floating_point()]
+        self._averages = [state[name].detach() for name in followed]
+        self._values = [source[name].detach() for name in followed]
+        self._counters = [(state[name], source[name]) for name in state if name not in followed]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        torch._foreach_lerp_(self._averages, self._values, 1 - self._decay)
+        zero_inactive(self._masked)
+        for mine, theirs in self._counters:
+            mine.copy_(theirs)

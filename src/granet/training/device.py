@@ -1,0 +1,44 @@
+"""What a run asks of its device, and what to say when there is not enough of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def prepare_device(device: torch.device, deterministic: bool) -> None:
+    """Let a GPU choose its fastest kernels by trying them, or make it repeat itself exactly.
+
+    Both are settings of the whole process, as torch has them.
+    """
+    if device.type != "cuda":
+        return
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
+    torch.backends.cudnn.deterministic = deterministic
+    torch.backends.cudnn.benchmark = not deterministic
+
+
+@contextmanager
+def enough_memory(device: torch.device) -> Iterator[None]:
+    """Out of device memory becomes a ValueError that says how much there was and how much more was wanted."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
+        used = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+        free, total = torch.cuda.mem_get_info(device) if device.type == "cuda" else (0, 0)
+        raise ValueError(
+            f"device={str(device)!r}: not enough memory; this run needs more than {_gib(used)} and "
+            f"{wanted[1] if wanted else 'more'} on top, and {_gib(free)} of {_gib(total)} are free. "
+            "A smaller batch_size, or fewer runs at once, needs less"
+        ) from error
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB"

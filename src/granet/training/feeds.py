@@ -1,0 +1,132 @@
+"""Where a run's images come from: whole on the device, or streamed from files by worker processes."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from granet.data.dataset import ImageSet
+from granet.data.imagefolder import ImageFolder, ImageFolders
+from granet.data.sampler import EpochSampler
+from granet.training.batches import Batches, Normaliser, normaliser
+from granet.training.recipe import Recipe
+
+Data = ImageSet | ImageFolders
+Split = Iterable[tuple[Tensor, Tensor]]
+"""Batches of bytes and labels on the device, to be gone through as often as one likes."""
+
+EVALUATED_AT_ONCE = 1024
+"""Images in a batch of evaluation, where they live on the device."""
+
+
+class TrainingBatches(Protocol):
+    """Batches of floats and labels on the device, another order each epoch."""
+
+    random_state: Tensor
+    """Where the random choices stand before an epoch."""
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+
+    def epoch(self, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The next epoch, without its first ``skip`` batches."""
+
+
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """All that a run reads. ``val`` is None for a set without a validation part."""
+
+    train: TrainingBatches
+    val: Split | None
+    test: Split
+    normalise: Normaliser
+    shape: tuple[int, int, int]
+
+
+def make_feed(data: Data, recipe: Recipe, device: torch.device, workers: int | None = None) -> Feed:
+    """The feed of a recipe; ``workers`` read files at the same time (by default as many as there are cores)."""
+    normalise = normaliser(data.mean, data.std, device, getattr(torch, recipe.precision))
+    if isinstance(data, ImageFolders):
+        workers = (os.cpu_count() or 1) if workers is None else workers
+        train = FolderBatches(data.train, recipe, normalise, device, workers)
+        return Feed(train, None, FolderSplit(data.val, recipe.batch_size, device, workers), normalise, data.shape)
+    resident = Batches(
+        data.train_images.to(device),
+        data.train_labels.to(device),
+        batch_size=recipe.batch_size,
+        normalise=normalise,
+        crop=recipe.crop,
+        padding=recipe.padding,
+        flip=recipe.flip,
+        seed=recipe.seed,
+    )
+    val = resident_split(data.val_images, data.val_labels, device) if len(data.val_labels) else None
+    return Feed(resident, val, resident_split(data.test_images, data.test_labels, device), normalise, data.shape)
+
+
+def resident_split(images: Tensor, labels: Tensor, device: torch.device) -> Split:
+    """A part of a small set, moved to the device once."""
+    parts = (torch.split(whole.to(device), EVALUATED_AT_ONCE) for whole in (images, labels))
+    return list(zip(*parts, strict=True))
+
+
+class FolderBatches:
+    """Training batches from image files; the order and the crops of an epoch follow from its number and the seed."""
+
+    def __init__(
+        self, folder: ImageFolder, recipe: Recipe, normalise: Normaliser, device: torch.device, workers: int
+    ) -> None:
+        seeded = copy.copy(folder)
+        seeded.seed = recipe.seed
+        self._sampler = EpochSampler(len(folder), seed=recipe.seed)
+        self._batches = _Skipping(self._sampler, recipe.batch_size)
+        self._loader = _loader(seeded, device, workers, batch_sampler=self._batches)
+        self._normalise, self._device = normalise, device
+        self.random_state = torch.tensor(0)
+
+    def __len__(self) -> int:
+        return len(self._sampler) // self._batches.size
+
+    def epoch(self, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        self._sampler.set_epoch(int(self.random_state))
+        self.random_state = self.random_state + 1
+        self._batches.skip = skip
+        for images, labels in self._loader:
+            yield self._normalise(images.to(self._device, non_blocking=True)), labels.to(self._device)
+
+
+@dataclass(frozen=True)
+class FolderSplit:
+    """Evaluation batches from image files."""
+
+    folder: ImageFolder
+    batch_size: int
+    device: torch.device
+    workers: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for images, labels in _loader(self.folder, self.device, self.workers, batch_size=self.batch_size):
+            yield images.to(self.device, non_blocking=True), labels.to(self.device)
+
+
+class _Skipping:
+    """Whole batches of a sampler's keys, without the first ones: files of skipped batches are not read."""
+
+    def __init__(self, sampler: EpochSampler, size: int) -> None:
+        self._sampler, self.size, self.skip = sampler, size, 0
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        keys = list(self._sampler)
+        for batch in range(self.skip, len(keys) // self.size):
+            yield keys[batch * self.size : (batch + 1) * self.size]
+
+
+def _loader(folder: ImageFolder, device: torch.device, workers: int, **batching: Any) -> DataLoader[Any]:
+    return DataLoader(folder, num_workers=workers, pin_memory=device.type == "cuda", **batching)

@@ -1,0 +1,63 @@
+"""A set that stays in its files trains like one on the device: every image once an epoch, the same after a resume."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from granet.data.imagefolder import ImageFolders, image_folders
+from granet.training import Recipe, Training
+from granet.training.feeds import make_feed
+
+Image = pytest.importorskip("PIL.Image", reason="streaming image files is not tested: no Pillow here")
+RECIPE = Recipe(
+    model="digits_net", data="imagenet", epochs=2, batch_size=4, method_fields={"sparsity": 0.5, "every": 2}
+)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> ImageFolders:
+    """Two classes of nine images, each of one shade, so that crops change nothing."""
+    root = tmp_path_factory.mktemp("images")
+    for part, count in (("train", 9), ("val", 3)):
+        for label, name in enumerate(("dark", "light")):
+            (root / part / name).mkdir(parents=True)
+            for number in range(count):
+                shade = 40 + 100 * label + 5 * number
+                Image.new("RGB", (20, 24), (shade,) * 3).save(root / part / name / f"{number}.png")
+    return image_folders(data_dir=root, size=8, resize=10)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_epoch_shows_each_image_at_most_once_and_the_next_another_order(folders: ImageFolders, workers: int) -> None:
+    feed = make_feed(folders, RECIPE, CPU, workers)
+    assert len(feed.train) == 4 and feed.val is None and feed.shape == (3, 8, 8)
+    seen = []
+    for _ in range(2):
+        batches = list(feed.train.epoch())
+        assert [len(labels) for _, labels in batches] == [4] * 4
+        seen.append(torch.cat([images[:, 0, 0, 0] for images, _ in batches]))
+        assert len(seen[-1].unique()) == 16
+    assert not torch.equal(*seen)
+    assert sum(len(labels) for _, labels in feed.test) == 6
+
+
+def test_skipped_batches_are_left_out_and_the_rest_is_the_same(folders: ImageFolders) -> None:
+    feed, other = (make_feed(folders, RECIPE, CPU, 0) for _ in range(2))
+    whole, rest = list(feed.train.epoch()), list(other.train.epoch(skip=3))
+    assert len(rest) == 1 and torch.equal(whole[3][0], rest[0][0]) and torch.equal(whole[3][1], rest[0][1])
+
+
+def test_it_trains_and_resumes(folders: ImageFolders) -> None:
+    whole = Training(RECIPE, folders, workers=0)
+    states = []
+    list(whole.epochs(lambda: states.append(copy.deepcopy(whole.state()))))
+    resumed = Training(RECIPE, folders, state=states[5], workers=0)
+    assert resumed.step == 6 and len(resumed.records) == 1
+    list(resumed.epochs())
+    assert all(map(torch.equal, whole.model.parameters(), resumed.model.parameters()))
+    assert whole.records[-1].val_accuracy is None and 0 <= whole.records[-1].test_accuracy <= 1
+    assert [replace(r, seconds=0) for r in whole.records] == [replace(r, seconds=0) for r in resumed.records]
+    assert whole.summary().sparsity == pytest.approx(0.5, abs=1e-4)
