@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column, Table
 
 from granet.methods import MethodInfo
+from granet.studies.jobs import Event
 from granet.training import EpochRecord, Summary
 
 _FLAGS = ("dense_to_sparse", "sparse_to_sparse", "changes_masks", "regrows", "needs_gradient")
@@ -58,6 +60,59 @@ def methods_table(methods: Iterable[MethodInfo]) -> Table:
         table.add_column(f"{first}\n{rest.replace('_', ' ')}", justify="center", no_wrap=True)
     for info in methods:
         table.add_row(info.name, *("yes" if getattr(info, flag) else "-" for flag in _FLAGS))
+    return table
+
+
+class SweepView:
+    """Where a sweep stands: a bar for all runs, and one for each that is training."""
+
+    def __init__(self, console: Console, runs: int) -> None:
+        columns = (
+            TextColumn("{task.fields[name]}", table_column=Column(ratio=1, no_wrap=True)),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}  {task.description}"),
+            TimeRemainingColumn(),
+        )
+        self._console = console
+        self._progress = Progress(*columns, console=console, expand=True)
+        self._all = self._progress.add_task("", total=runs, name="all", unit="runs")
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> SweepView:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+    def show(self, name: str, event: Event) -> None:
+        """Draw one event; a run that ended becomes a line above the bars."""
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task("", total=event.recipe.epochs, name=name, unit="epochs")
+        if event.record is not None:
+            state = f"test {event.record.test_accuracy:.1%}"
+            self._progress.update(self._tasks[name], completed=event.record.epoch, description=state)
+            return
+        self._progress.remove_task(self._tasks.pop(name))
+        self._progress.advance(self._all)
+        how = "done" if event.error is None else f"failed: {event.error}"
+        self._console.print(f"{name} {how}", highlight=False, markup=False, soft_wrap=True)
+
+
+def sweep_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One row per finished run; a column in which nothing differs goes into the title."""
+    told = [name for name in ("data", "model") if len({row[name] for row in rows}) == 1]
+    table = Table(title=" ".join(["Results", *(f"{name}={rows[0][name]}" for name in told)]))
+    words = [name for name in ("data", "model", "method") if name not in told]
+    for name in words:
+        table.add_column(name)
+    for name in ("sparsity", "seed", "last %", "best %*", "FLOPs", "seconds"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        best = "-" if row["accuracy_best"] is None else f"{row['accuracy_best']:.2f}"
+        figures = (f"{row['sparsity_achieved']:.2%}", str(row["seed"]), f"{row['accuracy_last']:.2f}", best)
+        table.add_row(*(row[name] for name in words), *figures, f"{row['test_flops']:.3f}", f"{row['seconds']:.0f}")
+    table.caption = "* by validation accuracy, among epochs at the final sparsity; FLOPs of inference, dense = 1"
     return table
 
 

@@ -51,7 +51,10 @@ def read_recipe_file(path: Path) -> RecipeFile:
     known = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
     for key, value in table.items():
         _check_known(path, key, {*known, "methods"})
-        _check_type(path, key, value)
+        try:
+            check_type(key, value)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
     names = [info.name for info in list_methods()]
     _check_table(path, "methods", methods)
     for name, fields in methods.items():
@@ -74,15 +77,15 @@ def _check_known(path: Path, key: str, known: Iterable[str]) -> None:
         raise ValueError(f"{path}: unknown key {key!r}; the nearest is {near[0]!r}")
 
 
-def _check_type(path: Path, key: str, value: object) -> None:
-    """Of the type that the field's default has; a whole number will do for a fraction, a time may be text too."""
+def check_type(key: str, value: object) -> None:
+    """A field must have the type of its default; a whole number will do for a fraction, a time may be text."""
     wanted = type(getattr(_DEFAULT, key))
     good = {float: (int, float), tuple: (list,)}.get(wanted, (wanted,))
     kind = "list" if wanted is tuple else wanted.__name__
     if key in _TIMES:
         good, kind = (int, str), "int (steps) or str (such as '5ep' or '2%')"
     if not isinstance(value, good) or (isinstance(value, bool) and wanted is not bool):
-        raise ValueError(f"{path}: {key}={value!r}: must be of type {kind}")
+        raise ValueError(f"{key}={value!r}: must be of type {kind}")
 
 
 def _check_table(path: Path, key: str, value: object) -> None:

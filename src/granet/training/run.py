@@ -47,24 +47,25 @@ class Run:
         if self.summary is not None:
             return
         self.folder.make(self.recipe, self._device)
-        self.folder.begin(self.training.records)
-        saved = time.monotonic()
+        with self.folder.locked():
+            self.folder.begin(self.training.records)
+            saved = time.monotonic()
 
-        def between() -> None:
-            nonlocal saved
-            asked = stop()
-            if asked or time.monotonic() - saved >= checkpoint_every:
-                save_checkpoint(self.folder.path, self.training.step, self.training.state())
-                saved = time.monotonic()
-            if asked:
-                raise KeyboardInterrupt
+            def between() -> None:
+                nonlocal saved
+                asked = stop()
+                if asked or time.monotonic() - saved >= checkpoint_every:
+                    save_checkpoint(self.folder.path, self.training.step, self.training.state())
+                    saved = time.monotonic()
+                if asked:
+                    raise KeyboardInterrupt
 
-        for record in self.training.epochs(between):
-            self.folder.append(record)
-            yield record
-        if importlib.util.find_spec("matplotlib") is not None:
-            from granet.training.plots import plot_run
+            for record in self.training.epochs(between):
+                self.folder.append(record)
+                yield record
+            if importlib.util.find_spec("matplotlib") is not None:
+                from granet.training.plots import plot_run
 
-            plot_run(self.training.records, self.folder.path / "curves.png", self._title)
-        self.summary = self.training.summary()
-        self.folder.finish(self.training.final_model, self.summary)  # last: its summary says that the run is done
+                plot_run(self.training.records, self.folder.path / "curves.png", self._title)
+            self.summary = self.training.summary()
+            self.folder.finish(self.training.final_model, self.summary)  # last: its summary says that the run is done

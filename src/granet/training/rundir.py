@@ -20,7 +20,9 @@ import math
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,11 @@ from granet import __version__
 from granet.training.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,19 @@ class RunDir:
             raise ValueError(f"out={str(self.path.parent)!r}: {allowed} ({error.strerror})") from error
         if not (self.path / "config.json").exists():
             self.write_json("config.json", {"recipe": recipe.to_dict(), "environment": _environment(device)})
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else may write here meanwhile; ValueError if somebody does. Ends with the process, however it ends."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise ValueError(f"out={str(self.path.parent)!r}: {self.path.name} is being trained already") from error
+        finally:
+            os.close(descriptor)
 
     @property
     def summary(self) -> Summary | None:
@@ -119,9 +139,22 @@ def _finite(value: Any) -> Any:
 def _environment(device: torch.device) -> dict[str, Any]:
     return {
         "granet": __version__,
+        "commit": _commit(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
     }
+
+
+def _commit() -> str:
+    """The commit of the checkout this runs from; what GRANET_COMMIT says where there is no repository."""
+    if "GRANET_COMMIT" in os.environ:
+        return os.environ["GRANET_COMMIT"]
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,108 @@
+"""`granet sweep`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from granet.cli.console import SweepView, sweep_table
+from granet.cli.device import choose_device, choose_threads
+from granet.data import load
+from granet.studies.jobs import Place, run_jobs
+from granet.studies.results import rows, write_csv
+from granet.studies.spec import read_spec
+from granet.training import Recipe, RunDir
+from granet.training.interrupt import stop_signals
+
+STREAMS = 3
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Train a grid of runs, several at a time on one device.
+
+    The grid is a TOML file: keys are fields of a recipe or a method, lists are crossed, `[[runs]]` begins a further
+    part of the grid. Each run has its folder, as with `granet train`: finished runs are not repeated, begun ones go on.
+    A run that fails does not touch the others. `results.csv` has one row for each finished run.
+    """
+
+    spec: Annotated[Path, Positional]
+    """The file, such as `recipes/zoo-digits.toml`."""
+    out: Path = Path("runs")
+    """Where the run folders and `results.csv` go."""
+    packed: int | None = None
+    """Runs at once. By default what the file says, else one process per CPU core, or three streams of a GPU."""
+    data_dir: Path | None = None
+    """Where the files of image sets are; by default the folder that GRANET_DATA names."""
+    device: str | None = None
+    """Where to train: `cpu`, `cuda`, `cuda:1` ... By default the CPU for the digits, else a GPU if there is one."""
+    threads: int | None = None
+    """CPU threads of all runs together."""
+    checkpoint_every: float = 60.0
+    """Seconds between checkpoints of a run."""
+    workers: int | None = None
+    """Processes that read images for each run, for a set that stays in its files."""
+    dry_run: bool = False
+    """Only list the runs and how far each is."""
+
+    def run(self, console: Console) -> None:
+        """Train what is not finished, show and save."""
+        spec = read_spec(self.spec)
+        if self.dry_run:
+            for recipe in spec.recipes:
+                console.print(
+                    f"{_state(self.out, recipe):<14}{RunDir.find(self.out, recipe).path.name}", highlight=False
+                )
+            return
+        sets = sorted({recipe.data for recipe in spec.recipes})
+        device = choose_device(self.device, "digits" if sets == ["digits"] else sets[0])
+        for name in sets:
+            load(name, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
+        choose_threads(self.threads, "")
+        if self.packed is not None and self.packed < 1:
+            raise ValueError(f"packed={self.packed!r}: must be 1 or more")
+        packed = self.packed or spec.packed or (STREAMS if device.type == "cuda" else os.cpu_count() or 1)
+        place = Place(device, self.out, self.data_dir, self.workers, self.checkpoint_every)
+        failures = self._train(console, spec.recipes, place, packed)
+        console.print(sweep_table(rows(spec.recipes, self.out)))
+        console.print(f"saved in {self.out / 'results.csv'}", highlight=False, soft_wrap=True)
+        for name, error in failures.items():
+            print(f"granet: {name} failed: {error}", file=sys.stderr)
+        if failures:
+            sys.exit(1)
+
+    def _train(self, console: Console, recipes: Sequence[Recipe], place: Place, packed: int) -> dict[str, str]:
+        """Errors by the names of the runs that failed."""
+        left = [recipe for recipe in recipes if RunDir.find(self.out, recipe).summary is None]
+        if len(left) < len(recipes):
+            console.print(f"{len(recipes) - len(left)} of {len(recipes)} runs are done already", highlight=False)
+        self.out.mkdir(parents=True, exist_ok=True)
+        failures = {}
+        with stop_signals() as stop, SweepView(console, len(left)) as view:
+            for event in run_jobs(left, place, packed, stop):
+                name = RunDir.find(self.out, event.recipe).path.name
+                view.show(name, event)
+                if event.error is not None:
+                    failures[name] = event.error
+                elif event.record is None:
+                    write_csv(self.out / "results.csv", rows(recipes, self.out))
+            if stop():
+                raise KeyboardInterrupt
+        write_csv(self.out / "results.csv", rows(recipes, self.out))
+        return failures
+
+
+def _state(out: Path, recipe: Recipe) -> str:
+    folder = RunDir.find(out, recipe)
+    if folder.summary is not None:
+        return "done"
+    metrics = folder.path / "metrics.jsonl"
+    epochs = len(metrics.read_text(encoding="utf-8").splitlines()) if metrics.exists() else 0
+    return f"epoch {epochs}" if epochs else "to do"

@@ -1,0 +1,180 @@
+"""Runs at the same time on one device: processes on a CPU, streams of one process on a GPU.
+
+Either way a run that fails does not touch the others, and every event reaches the caller in its own thread.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+from granet.data import load
+from granet.training.feeds import Data
+from granet.training.interrupt import stop_signals
+from granet.training.recipe import Recipe
+from granet.training.records import EpochRecord
+from granet.training.run import Run
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs read, train and write."""
+
+    device: torch.device
+    out: Path
+    data_dir: Path | None = None
+    workers: int | None = None
+    checkpoint_every: float = 60.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a run: an epoch is done, or the run ended, well (no error) or not."""
+
+    recipe: Recipe
+    record: EpochRecord | None = None
+    error: str | None = None
+
+
+def run_jobs(
+    recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Event]:
+    """Train the recipes, `packed` of them at a time. When `stop` says True, all are saved and left."""
+    events = in_threads if place.device.type == "cuda" else in_processes
+    return events(recipes, place, packed, stop)
+
+
+# On a CPU: a process for each run.
+
+
+def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool]) -> Iterator[Event]:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["granet.training"])  # torch is imported once
+    threads = max(1, torch.get_num_threads() // packed)
+    waiting = deque(recipes)
+    running: dict[Connection, tuple[BaseProcess, Recipe]] = {}
+    told = False
+    try:
+        while (waiting and not stop()) or running:
+            while waiting and len(running) < packed and not stop():
+                recipe = waiting.popleft()
+                ours, theirs = context.Pipe(duplex=False)
+                process: BaseProcess = context.Process(target=_child, args=(theirs, recipe, place, threads))
+                process.start()
+                theirs.close()
+                running[ours] = process, recipe
+            if stop() and not told:
+                told = True  # once: a second signal would keep them from saving
+                for process, _ in running.values():
+                    process.terminate()
+            for pipe in wait(list(running), timeout=0.5):
+                assert isinstance(pipe, Connection)
+                process, recipe = running[pipe]
+                try:
+                    event = pipe.recv()
+                except EOFError:
+                    process.join()
+                    del running[pipe]
+                    if process.exitcode and process.exitcode != INTERRUPTED:
+                        yield Event(recipe, error=f"its process ended with code {process.exitcode}")
+                    continue
+                yield event
+    finally:
+        for process, _ in running.values():
+            if not told:
+                process.terminate()
+        for process, _ in running.values():
+            process.join()
+
+
+INTERRUPTED = 130
+
+
+def _child(pipe: Connection, recipe: Recipe, place: Place, threads: int) -> None:
+    """One run in its own process, which ends with the sweep's."""
+    torch.set_num_threads(threads)
+    sweep = multiprocessing.parent_process()
+    with stop_signals() as stop:
+        try:
+            _train(recipe, place, load(recipe.data, data_dir=place.data_dir), pipe.send, _or_orphaned(stop, sweep))
+        except (KeyboardInterrupt, BrokenPipeError):
+            raise SystemExit(INTERRUPTED) from None
+
+
+def _or_orphaned(stop: Callable[[], bool], sweep: BaseProcess | None) -> Callable[[], bool]:
+    return lambda: stop() or (sweep is not None and not sweep.is_alive())
+
+
+# On a GPU: a thread and a stream for each run.
+
+
+def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool]) -> Iterator[Event]:
+    events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+    waiting = deque(recipes)
+    loaded: dict[str, Data] = {}
+    building = threading.Lock()  # seeds and compilation belong to the whole process
+
+    def work() -> None:
+        with _own_stream(place.device):
+            while not stop():
+                with building:
+                    if not waiting:
+                        break
+                    recipe = waiting.popleft()
+                    if recipe.data not in loaded:
+                        loaded[recipe.data] = load(recipe.data, data_dir=place.data_dir)
+                try:
+                    _train(recipe, place, loaded[recipe.data], events.put, stop, building)
+                except KeyboardInterrupt:
+                    break
+        events.put(None)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(packed, len(recipes)))]
+    for thread in threads:
+        thread.start()
+    left = len(threads)
+    while left:
+        event = events.get()
+        if event is None:
+            left -= 1
+        else:
+            yield event
+    for thread in threads:
+        thread.join()
+
+
+def _own_stream(device: torch.device) -> AbstractContextManager[object]:
+    if device.type != "cuda":
+        return nullcontext()
+    return torch.cuda.stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+
+
+def _train(
+    recipe: Recipe,
+    place: Place,
+    data: Data,
+    tell: Callable[[Event], None],
+    stop: Callable[[], bool],
+    building: threading.Lock | None = None,
+) -> None:
+    """Whatever goes wrong with this run is told and stays here."""
+    try:
+        with building or threading.Lock():
+            run = Run(recipe, data, place.device, place.out, place.workers)
+        for record in run.epochs(place.checkpoint_every, stop):
+            tell(Event(recipe, record))
+        tell(Event(recipe))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        tell(Event(recipe, error=f"{type(error).__name__}: {error}".splitlines()[0]))

@@ -1,0 +1,74 @@
+"""The results of finished runs as a table: one row a run, read from the run folders."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from granet.training.files import atomic
+from granet.training.recipe import Recipe
+from granet.training.rundir import RunDir
+
+COLUMNS = (
+    "method",
+    "model",
+    "data",
+    "sparsity_asked",
+    "sparsity_achieved",
+    "seed",
+    "accuracy_last",
+    "accuracy_best",
+    "test_flops",
+    "seconds",
+    "epochs",
+    "device",
+    "torch",
+    "commit",
+    "run",
+)
+
+
+def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
+    """What each finished run came to; accuracies in percent, FLOPs as a share of the dense network's."""
+    found = []
+    for recipe in recipes:
+        folder = RunDir.find(out, recipe)
+        summary = folder.summary
+        if summary is None:
+            continue
+        environment = json.loads((folder.path / "config.json").read_text(encoding="utf-8"))["environment"]
+        best = summary.best_test_accuracy
+        found.append(
+            {
+                "method": recipe.method,
+                "model": recipe.model,
+                "data": recipe.data,
+                "sparsity_asked": recipe.method_fields.get("sparsity", 0.0),
+                "sparsity_achieved": round(summary.sparsity, 8),
+                "seed": recipe.seed,
+                "accuracy_last": round(100 * summary.test_accuracy, 3),
+                "accuracy_best": None if best is None else round(100 * best, 3),
+                "test_flops": round(summary.flops_ratio, 5),
+                "seconds": round(summary.seconds, 1),
+                "epochs": recipe.epochs,
+                "device": environment["device"],
+                "torch": environment["torch"],
+                "commit": environment.get("commit", ""),
+                "run": folder.path.name,
+            }
+        )
+    return found
+
+
+def write_csv(path: Path, table: Iterable[dict[str, Any]]) -> None:
+    """The rows under the columns of this module, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    with atomic(path) as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")

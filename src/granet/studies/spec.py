@@ -1,0 +1,119 @@
+"""A grid of runs as a TOML file.
+
+recipe = "cifar10-vgg19.toml"    # beside this file; without it, the embedded digits
+packed = 3                       # runs at once
+seed = [0, 1, 2]                 # any field of a recipe or a method; what is in a list is tried one after the other
+sparsity = [0.9, 0.95, 0.98]
+
+[[runs]]
+method = ["granet", "gmp"]
+
+[[runs]]
+method = "granet"
+initial_sparsity = 0.0
+end = "68.75%"
+
+A key above the first [[runs]] holds for all runs, and a method that has no such field goes without it. A key inside
+[[runs]] must fit. `stretch` multiplies the number of epochs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from granet.methods import list_methods
+from granet.training.recipe import DENSE, Recipe
+from granet.training.recipe_file import RecipeFile, check_type, read_recipe_file
+
+_RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)} - {"method_fields"}
+_LISTS = {name for name in _RECIPE_FIELDS if isinstance(getattr(Recipe(), name), tuple)}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The runs of a file, each once, in the order they are written."""
+
+    recipes: tuple[Recipe, ...]
+    packed: int | None = None
+
+
+def is_spec(path: Path) -> bool:
+    """Whether a TOML file describes a grid rather than one recipe."""
+    return "runs" in tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def read_spec(path: Path) -> Spec:
+    """The grid in a TOML file; ValueError that names the file, the key and what is allowed."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"spec={str(path)!r}: must be a file that can be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"spec={str(path)!r}: must be TOML ({error})") from error
+    packed = table.pop("packed", None)
+    if packed is not None and (type(packed) is not int or packed < 1):
+        raise ValueError(f"{path}: packed={packed!r}: must be a number of runs, 1 or more")
+    base = table.pop("recipe", None)
+    if base is not None and not isinstance(base, str):
+        raise ValueError(f"{path}: recipe={base!r}: must be the name of a recipe file")
+    file = RecipeFile(dataclasses.replace(Recipe(), method_fields={})) if base is None else None
+    file = file or read_recipe_file(path.parent / str(base))
+    runs = table.pop("runs", [{}])
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise ValueError(f"{path}: runs={runs!r}: must be tables, each begun by [[runs]]")
+    recipes: dict[Recipe, None] = {}
+    try:
+        for run in runs:
+            for shared in _grid(table):
+                for own in _grid(run):
+                    recipes[_recipe(file, shared, own)] = None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return Spec(tuple(recipes), packed)
+
+
+def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every choice of one value for each key; a field that is a list itself is tried in a list of lists."""
+    choices = []
+    for key, value in table.items():
+        several = isinstance(value, list) and (key not in _LISTS or all(isinstance(item, list) for item in value))
+        choices.append(value if several else [value])
+    for values in itertools.product(*choices):
+        yield dict(zip(table, values, strict=True))
+
+
+def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Recipe:
+    """The recipe of one point of the grid."""
+    method = own.get("method", shared.get("method"))
+    recipe = file.recipe(method)
+    cls = next((info.cls for info in list_methods() if info.name == recipe.method), None)
+    if cls is None and recipe.method != DENSE:
+        names = [DENSE, *(info.name for info in list_methods())]
+        raise ValueError(f"method={recipe.method!r}: must be one of {', '.join(names)}")
+    fields = {field.name for field in dataclasses.fields(cls)} if cls else set()
+    known = fields | _RECIPE_FIELDS | {"stretch"}
+    for key in own:
+        if key not in known:
+            raise ValueError(f"unknown key {key!r} for {recipe.method}; the nearest is {_nearest(key, known)!r}")
+    anything = known | {field.name for info in list_methods() for field in dataclasses.fields(info.cls)}
+    for key in shared:
+        if key not in anything:
+            raise ValueError(f"unknown key {key!r}; the nearest is {_nearest(key, anything)!r}")
+    values = {**shared, **own}
+    asked = {key: value for key, value in values.items() if key in _RECIPE_FIELDS}
+    for key, value in asked.items():
+        check_type(key, value)
+    method_fields = {**recipe.method_fields, **{key: value for key, value in values.items() if key in fields}}
+    whole = Recipe.from_dict({**recipe.to_dict(), **asked, "method_fields": method_fields})
+    return dataclasses.replace(whole, epochs=round(whole.epochs * values.get("stretch", 1)))
+
+
+def _nearest(key: str, known: set[str]) -> str:
+    return get_close_matches(key, sorted(known), n=1, cutoff=0)[0]

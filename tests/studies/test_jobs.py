@@ -1,0 +1,120 @@
+"""Several runs at once: each as if alone, a crash in one not felt by the others, all taken up again."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from granet.data import load
+from granet.studies import jobs
+from granet.studies.jobs import Place
+from granet.training import Recipe, Run, RunDir
+
+CPU = torch.device("cpu")
+RECIPES = [
+    Recipe(method=method, method_fields={"sparsity": 0.8}, epochs=2, batch_size=256)
+    for method in ("static", "magnet", "static")
+]
+RECIPES[2] = Recipe(method="static", method_fields={"sparsity": 0.8}, epochs=2, batch_size=256, seed=3)
+
+
+@pytest.mark.parametrize("how", [jobs.in_processes, jobs.in_threads])
+def test_runs_side_by_side_equal_runs_alone_and_a_bad_one_fails_alone(tmp_path: Path, how) -> None:
+    events = list(how(RECIPES, Place(CPU, tmp_path / "packed"), 2, lambda: False))
+    ends = {event.recipe: event.error for event in events if event.record is None}
+    assert [ends[RECIPES[0]], ends[RECIPES[2]]] == [None, None]
+    assert ends[RECIPES[1]].startswith("ValueError: method='magnet': must be one of")
+    data = load("digits")
+    torch.set_num_threads(1)
+    for recipe in (RECIPES[0], RECIPES[2]):
+        alone = Run(recipe, data, CPU, tmp_path / "alone")
+        epochs = [record.epoch for record in alone.epochs()]
+        assert [event.record.epoch for event in events if event.recipe == recipe and event.record] == epochs == [1, 2]
+        files = [RunDir.find(tmp_path / place, recipe).path / "model.safetensors" for place in ("packed", "alone")]
+        mine, theirs = map(load_file, files)
+        assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+def test_a_run_that_takes_its_process_down_is_reported_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deadly.py").write_text("import os, signal\ndef net(**_): os.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    deadly = Recipe(model="deadly:net", method="dense", method_fields={}, epochs=1)
+    events = jobs.in_processes([deadly, RECIPES[0], RECIPES[2]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
+    ends = {event.recipe: event.error for event in events if event.record is None}
+    assert ends == {deadly: "its process ended with code -9", RECIPES[0]: None, RECIPES[2]: None}
+
+
+SPEC = """
+batch_size = 128
+epochs = 60
+sparsity = 0.8
+seed = [0, 1, 2]
+method = "static"
+"""
+
+
+def sweep(folder: Path, *options: str) -> subprocess.Popen[str]:
+    (folder / "grid.toml").write_text(SPEC)
+    command = [sys.executable, "-m", "granet", "sweep", "grid.toml", "--packed", "2", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def wait_for(condition, process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline and (process is None or process.poll() is None)
+        time.sleep(0.05)
+
+
+def free(folder: Path) -> bool:
+    """Whether no process trains in any run folder."""
+    try:
+        for run in (folder / "runs").glob("*/"):
+            with RunDir(run).locked():
+                pass
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_sweep_that_is_stopped_and_killed_is_finished_by_the_same_command(tmp_path: Path) -> None:
+    begun = lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2  # noqa: E731
+    first = sweep(tmp_path)
+    wait_for(begun, first)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(timeout=60) == 130
+    assert free(tmp_path) and len(list(tmp_path.glob("runs/*/checkpoint-*.pt"))) == 2
+    listed = sweep(tmp_path, "--dry-run")
+    assert listed.communicate()[0].count("epoch ") + listed.returncode == 2
+
+    second = sweep(tmp_path, "--checkpoint-every", "0.1")
+    wait_for(lambda: not free(tmp_path), second)
+    second.kill()
+    second.wait()
+    wait_for(lambda: free(tmp_path))  # its runs notice and end
+
+    third = sweep(tmp_path)
+    output = third.communicate(timeout=200)[0]
+    assert third.returncode == 0, output
+    with (tmp_path / "runs" / "results.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [row["seed"] for row in table] == ["0", "1", "2"]
+    assert {(row["method"], row["model"], row["data"], row["sparsity_asked"]) for row in table} == {
+        ("static", "digits_net", "digits", "0.8")
+    }
+    assert all(float(row["sparsity_achieved"]) == pytest.approx(0.8, abs=1e-5) for row in table)
+    assert all(f"{float(row['accuracy_last']):.2f}" in output for row in table)
+    again = sweep(tmp_path)
+    assert "3 of 3 runs are done already" in again.communicate()[0] and again.returncode == 0

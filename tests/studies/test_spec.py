@@ -1,0 +1,84 @@
+"""Grids as files: what they expand to, and one clear line for what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from granet.studies.spec import read_spec
+from granet.training.recipe import Recipe
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "grid.toml"
+    path.write_text(text)
+    return path
+
+
+def test_lists_are_crossed_and_each_run_comes_once(tmp_path: Path) -> None:
+    text = """
+    packed = 3
+    seed = [0, 1]
+    sparsity = [0.9, 0.95]
+    every = "2ep"
+    [[runs]]
+    method = ["dense", "gmp"]
+    [[runs]]
+    method = "granet"
+    initial_sparsity = [0.0, 0.5]
+    epochs = 4
+    stretch = 2.5
+    """
+    spec = read_spec(write(tmp_path, text))
+    assert spec.packed == 3
+    named = [
+        (r.method, r.seed, r.method_fields.get("sparsity"), r.method_fields.get("initial_sparsity"))
+        for r in spec.recipes
+    ]
+    dense = [("dense", seed, None, None) for seed in (0, 1)]  # no sparsity to cross
+    gmp = [("gmp", seed, sparsity, None) for seed in (0, 1) for sparsity in (0.9, 0.95)]
+    granet = [("granet", seed, s, initial) for seed in (0, 1) for s in (0.9, 0.95) for initial in (0.0, 0.5)]
+    assert sorted(named, key=str) == sorted(dense + gmp + granet, key=str)
+    assert len(set(spec.recipes)) <= len(named) == 14
+    assert {r.epochs for r in spec.recipes if r.method == "granet"} == {10}
+    assert all(r.method_fields["every"] == "2ep" for r in spec.recipes if r.method != "dense")
+
+
+def test_a_recipe_file_beside_it_is_the_base(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text("epochs = 7\nlr = 0.3\n[methods.set]\nevery = 5\n")
+    spec = read_spec(
+        write(tmp_path, 'recipe = "base.toml"\nmilestones = [["50%"], []]\n[[runs]]\nmethod = "set"\nsparsity = 0.8')
+    )
+    assert [recipe.milestones for recipe in spec.recipes] == [("50%",), ()]
+    assert {(recipe.epochs, recipe.lr) for recipe in spec.recipes} == {(7, 0.3)}
+    assert [recipe.method_fields for recipe in spec.recipes] == [{"every": 5, "sparsity": 0.8}] * 2
+
+
+def test_no_runs_is_the_grid_of_the_keys_above(tmp_path: Path) -> None:
+    spec = read_spec(write(tmp_path, "sparsity = 0.9\nevery = '1ep'\n"))
+    assert spec.recipes == (Recipe(),)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("epoch = 3", "unknown key 'epoch'; the nearest is 'epochs'"),
+        ('[[runs]]\nmethod = "gmp"\ninitial_sparsity = 0.5', "unknown key 'initial_sparsity' for gmp"),
+        ('[[runs]]\nmethod = "gnp"', "method='gnp': must be one of dense, "),
+        ('epochs = ["3"]', "epochs='3': must be of type int"),
+        ("epochs = [3, 0]", "epochs=0: must be 1 or more"),
+        ("packed = 0", "packed=0: must be a number of runs"),
+        ("runs = 3", "runs=3: must be tables"),
+        ("recipe = 3", "recipe=3: must be the name of a recipe file"),
+        ('recipe = "none.toml"', "none.toml': must be a file that can be read"),
+        ("seed = ", "must be TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ValueError) as error:
+        read_spec(write(tmp_path, text))
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"spec='.*none\.toml': must be a file that can be read"):
+        read_spec(tmp_path / "none.toml")
