@@ -103,6 +103,7 @@ def _state(out: Path, recipe: Recipe) -> str:
     folder = RunDir.find(out, recipe)
     if folder.summary is not None:
         return "done"
+    if not (folder.path / "config.json").exists():
+        return "to do"
     metrics = folder.path / "metrics.jsonl"
-    epochs = len(metrics.read_text(encoding="utf-8").splitlines()) if metrics.exists() else 0
-    return f"epoch {epochs}" if epochs else "to do"
+    return f"epoch {len(metrics.read_text(encoding='utf-8').splitlines()) if metrics.exists() else 0}"
