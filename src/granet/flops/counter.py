@@ -20,17 +20,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from granet.flops.fixed import FIXED, FREE, base_name, elementwise_flops, is_elementwise, is_view
-from granet.flops.products import BIASES, PRODUCTS, Product
+from granet.flops.fixed import FIXED, FREE, SOFTMAX, base_name, elementwise_flops, is_elementwise, is_view
+from granet.flops.products import BIASES, PRODUCTS, Product, attention_scores
 from granet.flops.provenance import Provenance, Weight
 from granet.flops.report import FixedFlops, FlopsReport, LayerFlops
 from granet.flops.undisturbed import undisturbed
@@ -110,29 +110,31 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def names(self, model: nn.Module) -> Iterator[None]:
         """Keep track of which module of `model` is running."""
-        names = {module: name.replace("_orig_mod", "").strip(".") for name, module in model.named_modules()}
-
-        def enter(module: nn.Module, _arguments: Any) -> None:
-            if module in names:
-                self._running.append(names[module])
-
-        def leave(module: nn.Module, _arguments: Any, _output: Any) -> None:
-            if module in names:
-                self._running.pop()
-
-        handles = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)
+        handles = []
+        for raw, module in model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # takes no hooks; its weights are known by their names
+            name = raw.replace("_orig_mod", "").strip(".")
+            handles.append(module.register_forward_pre_hook(partial(self._enter, name), prepend=True))
+            handles.append(module.register_forward_hook(self._leave, always_call=True))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
+    def _enter(self, name: str, _module: nn.Module, _arguments: Any) -> None:
+        self._running.append(name)
+
+    def _leave(self, _module: nn.Module, _arguments: Any, _output: Any) -> None:
+        self._running.pop()
+
     def report(self, model: nn.Module) -> FlopsReport:
         """All that was counted; warns of operators that were not."""
         unknown = tuple(self._unknown)
         if not any(row.dense for row in self._rows.values()):
             found = f" (operators without a formula: {', '.join(unknown)})" if unknown else ""
-            raise ValueError(f"model is {type(model).__name__}; its forward pass must multiply by something{found}")
+            raise ValueError(f"model is {type(model).__name__}; its forward pass must have products to count{found}")
         if unknown:
             warnings.warn(f"granet: flops counts these operators as zero: {', '.join(unknown)}", stacklevel=3)
         rows = []
@@ -142,25 +144,36 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         fixed = tuple(FixedFlops(name, kind, count) for (name, kind), count in self._fixed.items())
         return FlopsReport(tuple(rows), fixed, unknown)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing compiled runs in this mode, so PyTorch need not import its compiler (seconds) to keep it away."""
+        return False
+
     def __torch_dispatch__(
         self, operator: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if isinstance(operator, torch._ops.OpOverload):
+        schema = getattr(operator, "_schema", None)
+        name = base_name(schema) if schema is not None else str(operator)
+        if schema is not None and not (name in PRODUCTS or name in FIXED or name in FREE):
             with self:  # an operator that is defined by others is counted as those
                 result = operator.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         result = operator(*args, **kwargs)
-        self._book(operator, args, _tensors((args, dict(kwargs))), _tensors(result))
+        inputs, outputs = _tensors((args, dict(kwargs))), _tensors(result)
+        self._book(operator, name, args, inputs, outputs)
         return result
 
-    def _book(self, operator: Any, arguments: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    def _book(
+        self, operator: Any, name: str, arguments: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]
+    ) -> None:
         schema = getattr(operator, "_schema", None)
-        name = base_name(schema) if schema is not None else str(operator)
         if formula := PRODUCTS.get(name):
             for product in formula(arguments, outputs):
                 self._book_product(product)
+                if product.kind == "attention":
+                    self._book_fixed("softmax", SOFTMAX * attention_scores(arguments))
             if name in BIASES and isinstance(arguments[BIASES[name]], Tensor):
                 self._book_fixed("bias", outputs[0].numel())
             if self._provenance.is_data(inputs):

@@ -11,6 +11,9 @@ from typing import Any
 
 from torch import Tag, Tensor
 
+SOFTMAX = 5
+"""For each element: maximum, difference, exponential, sum, quotient."""
+
 Price = Callable[[Sequence[Any], Sequence[Tensor]], int]
 """FLOPs from the operator's arguments and its outputs."""
 
@@ -42,7 +45,7 @@ def _adaptive(price: int) -> Price:
 
 def _batch_norm(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> int:
     """Scale and shift; 5 more where the statistics are the input's own (mean 1, variance 2, normalising 2)."""
-    own_statistics = arguments[5] is True
+    own_statistics = next(argument for argument in arguments if isinstance(argument, bool))  # `training`
     return (7 if own_statistics else 2) * outputs[0].numel()
 
 
@@ -58,11 +61,14 @@ FIXED: dict[str, tuple[str, Price]] = {
         ),
         ("activation", _each_output(1)),
     ),
-    **dict.fromkeys(_names("_softmax _log_softmax _safe_softmax"), ("softmax", _each_output(5))),
-    **dict.fromkeys(_names("native_batch_norm cudnn_batch_norm miopen_batch_norm"), ("normalisation", _batch_norm)),
+    **dict.fromkeys(_names("_softmax _log_softmax _safe_softmax"), ("softmax", _each_output(SOFTMAX))),
+    **dict.fromkeys(
+        _names("native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm"),
+        ("normalisation", _batch_norm),
+    ),
     **dict.fromkeys(_names("_native_batch_norm_legit_no_training"), ("normalisation", _each_output(2))),
     **dict.fromkeys(_names("native_layer_norm native_group_norm"), ("normalisation", _each_output(7))),
-    **dict.fromkeys(_names("_fused_rms_norm"), ("normalisation", _each_output(4))),
+    **dict.fromkeys(_names("_fused_rms_norm _weight_norm_interface"), ("normalisation", _each_output(4))),
     **dict.fromkeys(_names("avg_pool1d avg_pool2d avg_pool3d"), ("average pooling", _each_tap(2))),
     **dict.fromkeys(
         _names("mean _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d"), ("average pooling", _adaptive(2))
@@ -96,7 +102,7 @@ FREE = frozenset(
         "empty_like zeros_like ones_like full_like new_empty new_zeros new_ones new_full new_empty_strided "
         "transpose t squeeze unsqueeze as_strided swapdims swapaxes "
         # moving elements about
-        "cat stack index index_select gather scatter take masked_select masked_scatter masked_fill where repeat "
+        "cat stack index _unsafe_index index_select gather scatter take masked_select masked_scatter masked_fill where repeat "
         "repeat_interleave flip roll rot90 tril triu tril_indices diag_embed im2col embedding constant_pad_nd "
         "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
         "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle upsample_nearest1d upsample_nearest2d "

@@ -50,9 +50,15 @@ def _matrix_product(left: int, right: int) -> Formula:
 
 def _attention(arguments: Sequence[Any], _outputs: Sequence[Tensor]) -> list[Product]:
     """Q K^T and the product of the scores with V: 2 * (queries * keys) * (width of K + width of V) for each head."""
-    query, key, value = arguments[:3]
-    scores = math.prod(query.shape[:-1]) * key.shape[-2]
-    return [Product(None, None, 2 * scores * (key.shape[-1] + value.shape[-1]), "attention")]
+    _query, key, value = arguments[:3]
+    widths = key.shape[-1] + value.shape[-1]
+    return [Product(None, None, 2 * attention_scores(arguments) * widths, "attention")]
+
+
+def attention_scores(arguments: Sequence[Any]) -> int:
+    """Scores that a fused attention computes: queries times keys, of all heads."""
+    query, key = arguments[:2]
+    return math.prod(query.shape[:-1]) * int(key.shape[-2])
 
 
 def _recurrent(arguments: Sequence[Any], _outputs: Sequence[Tensor]) -> list[Product]:

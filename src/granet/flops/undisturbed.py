@@ -20,7 +20,7 @@ def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
     """
     modes = {module: module.training for module in model.modules()}
     buffers = {module: dict(module._buffers) for module in model.modules() if module._buffers}
-    values = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    values = [(buffer, _version(buffer), buffer.clone()) for buffer in model.buffers()]
     devices = {tensor.device.index for tensor in [*model.parameters(), *inputs] if tensor.device.type == "cuda"}
     fast_attention = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
@@ -30,7 +30,8 @@ def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         torch.backends.mha.set_fastpath_enabled(False)
         torch.clear_autocast_cache()
-        model.eval()
+        for module in modes:
+            module.training = False  # eval() may be overridden and do more, such as merging weights
         try:
             yield
         finally:
@@ -40,5 +41,12 @@ def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
                 module.training = mode
             for module, saved in buffers.items():
                 module._buffers.update(saved)
-            for buffer, value in values:
-                buffer.copy_(value)
+            for buffer, version, value in values:
+                if version is None or _version(buffer) != version:
+                    with torch.inference_mode(buffer.is_inference()):
+                        buffer.copy_(value)
+
+
+def _version(tensor: Tensor) -> int | None:
+    """Changes whenever the tensor is written to; inference tensors have none."""
+    return None if tensor.is_inference() else tensor._version
