@@ -1,7 +1,7 @@
 """Counts and ratios that the GraNet and RigL papers print, recomputed.
 
-`budgets.csv` is the table of layer budgets in the appendix of the GraNet paper (ResNet-50 on ImageNet, 90 %): weights and
-FLOPs of each layer as printed, then the sparsity of each layer in percent, method by method.
+`budgets.csv` is the table of layer budgets in the appendix of the GraNet paper (ResNet-50 on ImageNet, 90 %): weights
+and FLOPs of each layer as printed, then the sparsity of each layer in percent, method by method.
 """
 
 from __future__ import annotations

@@ -88,8 +88,10 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _write(option: str, path: Path, text: str) -> None:
+    if path.is_dir():
+        raise ValueError(f"{option}={str(path)!r}: cannot be written (it is a folder)")
     try:
         with atomic(path) as temporary:
             temporary.write_text(text)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise ValueError(f"{option}={str(path)!r}: cannot be written ({error.strerror})") from error

@@ -102,8 +102,8 @@ FREE = frozenset(
         "empty_like zeros_like ones_like full_like new_empty new_zeros new_ones new_full new_empty_strided "
         "transpose t squeeze unsqueeze as_strided swapdims swapaxes "
         # moving elements about
-        "cat stack index _unsafe_index index_select gather scatter take masked_select masked_scatter masked_fill where repeat "
-        "repeat_interleave flip roll rot90 tril triu tril_indices diag_embed im2col embedding constant_pad_nd "
+        "cat stack index _unsafe_index index_select gather scatter take masked_select masked_scatter masked_fill where "
+        "repeat repeat_interleave flip roll rot90 tril triu tril_indices diag_embed im2col embedding constant_pad_nd "
         "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
         "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle upsample_nearest1d upsample_nearest2d "
         "upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "

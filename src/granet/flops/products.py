@@ -58,7 +58,7 @@ def _attention(arguments: Sequence[Any], _outputs: Sequence[Tensor]) -> list[Pro
 def attention_scores(arguments: Sequence[Any]) -> int:
     """Scores that a fused attention computes: queries times keys, of all heads."""
     query, key = arguments[:2]
-    return math.prod(query.shape[:-1]) * int(key.shape[-2])
+    return int(math.prod(query.shape[:-1]) * key.shape[-2])
 
 
 def _recurrent(arguments: Sequence[Any], _outputs: Sequence[Tensor]) -> list[Product]:
