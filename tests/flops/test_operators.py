@@ -356,3 +356,45 @@ def test_global_average_pooling_in_any_spelling() -> None:
     for pool in (nn.AdaptiveAvgPool2d(1), nn.AvgPool2d(6), nn.AdaptiveAvgPool2d(2)):
         report = flops(nn.Sequential(nn.Conv2d(3, 4, 1), pool), torch.zeros(2, 3, 6, 6))
         assert report.fixed_by_kind["average pooling"] == 2 * (2 * 4 * 36)
+
+
+# Operators that other devices run, called by their names: shapes are enough.
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda q: torch.ops.aten._scaled_dot_product_flash_attention(q, q, q),
+        lambda q: torch.ops.aten._scaled_dot_product_efficient_attention(q, q, q, None, False),
+        lambda q: torch.ops.aten._scaled_dot_product_cudnn_attention(q, q, q, None, False),
+    ],
+)
+def test_attention_of_other_devices(operator: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+    model = Apply(lambda m, x: operator(x)[0], torch.zeros(1)).to("meta")
+    report = flops(model, torch.zeros(2, 2, 5, 4, device="meta"))
+    assert (report.dense, report.unknown) == (ATTENTION, ())
+
+
+def test_recurrence_of_cudnn() -> None:
+    """A layer of an LSTM, 8 to 6, over 5 steps of 3 sequences; the biases are no products."""
+    shapes = {"ih": (24, 8), "hh": (24, 6), "bias_ih": (24,), "bias_hh": (24,)}
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterDict({name: torch.empty(shape) for name, shape in shapes.items()})
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = x.new_zeros(1, 3, 6)
+            weights = [self.weights[name] for name in shapes]
+            lstm, layers, batch_first, dropout, train, bidirectional = 2, 1, False, 0.0, False, False
+            sizes = (lstm, 6, 0, layers)
+            flags = (batch_first, dropout, train, bidirectional, [], None)
+            out: Tensor = torch.ops.aten._cudnn_rnn(x, weights, 4, None, hidden, hidden, *sizes, *flags)[0]
+            return out
+
+    report = flops(Layer().to("meta"), torch.zeros(5, 3, 8, device="meta"), {"weights.hh": half(24, 6)})
+    assert [(row.name, row.dense, row.sparse) for row in report.rows] == [
+        ("weights.ih", 2 * 15 * 192, 2 * 15 * 192),
+        ("weights.hh", 2 * 15 * 144, 2 * 15 * 72),
+    ]

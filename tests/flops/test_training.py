@@ -101,7 +101,7 @@ def test_gradual_pruning_is_the_mean_of_its_forward_passes() -> None:
     sparsifier, training, passes = train(granet.GMP(0.9, every=3, end=15), 20)
     cost = training.after(20, sparsifier.history)
     assert cost.flops == 3 * sum(passes)
-    assert passes[0] == training.report.dense and passes[-1] < 0.2 * passes[0]
+    assert passes[0] == training.report.dense and passes[-1] < 0.5 * passes[0]
     assert training.after(7, sparsifier.history).flops == 3 * sum(passes[:7])  # in the middle of the run
 
 

@@ -18,7 +18,8 @@ def as_text(report: FlopsReport) -> str:
     table = [_COLUMNS, *(_cells(row) for row in report.rows)]
     included = {kind: flops for kind, flops in report.fixed_by_kind.items() if kind in report.included}
     table += [(f"({kind})", "", "", f"{flops:,}", f"{flops:,}") for kind, flops in included.items()]
-    weights, active = sum(row.weights for row in report.rows), sum(row.active for row in report.rows)
+    tensors = {row.parameter or number: row for number, row in enumerate(report.rows)}.values()  # a tied one once
+    weights, active = sum(row.weights for row in tensors), sum(row.active for row in tensors)
     density = f"{active / weights:.4f}" if weights else ""
     table.append(("total", f"{weights:,} weights", density, f"{report.dense:,}", f"{report.sparse:,}"))
     widths = [max(len(line[column]) for line in table) for column in range(len(_COLUMNS))]
