@@ -106,6 +106,14 @@ def test_weights_put_together_count_by_their_values() -> None:
         assert (row.weights, row.active, row.dense, row.sparse) == (20, 16, 200, 160)
 
 
+def test_put_together_weights_and_activations_are_rows_apart() -> None:
+    model = Apply(
+        lambda m, x: F.linear(x, torch.cat([m.a, m.b])) @ x.mT.new_ones(5, 3) @ x, torch.ones(3, 4), torch.ones(2, 4)
+    )
+    rows = flops(model, torch.ones(6, 3, 4)).rows
+    assert [(row.weights, row.dense) for row in rows] == [(20, 2 * 18 * 20), (0, 2 * 6 * (3 * 5 * 3 + 3 * 3 * 4))]
+
+
 def test_products_of_activations_have_no_weight() -> None:
     model = Apply(lambda m, x: (x * m.a) @ (x * m.a).mT, torch.zeros(1, 1, 4))
     (row,) = flops(model, torch.zeros(2, 3, 4)).rows

@@ -76,7 +76,7 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Any, ...] | Mapping[str
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in _tensors(example_input))
+        shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in _tensors(example_input)) or "none"
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"example_input of shape {shapes}: {type(model).__name__} fails on it: {lines[0]}") from error
 
@@ -103,7 +103,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._provenance = provenance
         self._running = [""]
-        self._rows: dict[tuple[str, str, str | None], _Row] = {}
+        self._rows: dict[tuple[str, str, str | None, bool], _Row] = {}
         self._fixed: dict[tuple[str, str], int] = {}
         self._unknown: dict[str, None] = {}
 
@@ -138,7 +138,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if unknown:
             warnings.warn(f"granet: flops counts these operators as zero: {', '.join(unknown)}", stacklevel=3)
         rows = []
-        for (name, kind, parameter), row in self._rows.items():
+        for (name, kind, parameter, _), row in self._rows.items():
             size, active, shape = (row.weight.size, row.weight.total, row.weight.shape) if row.weight else (0, 0, ())
             rows.append(LayerFlops(name, size, active, row.dense, row.sparse, kind, parameter, shape))
         fixed = tuple(FixedFlops(name, kind, count) for (name, kind), count in self._fixed.items())
@@ -195,7 +195,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         dense = product.flops * (4 if complex_numbers else 1)  # a complex multiply-add is four real ones
         module = self._running[-1]
         parameter = weight.parameter if weight else None
-        key = (self._layer_name(module, parameter), product.kind, parameter)
+        key = (self._layer_name(module, parameter), product.kind, parameter, weight is None)
         row = self._rows.setdefault(key, _Row(weight))
         row.dense += dense
         row.sparse += dense * weight.active // weight.used if weight and weight.used else dense

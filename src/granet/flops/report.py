@@ -113,7 +113,7 @@ class FlopsReport:
                     raise ValueError(
                         f"active[{row.parameter!r}]={count!r}: must be from 0 to its {row.weights} weights"
                     )
-                row = dataclasses.replace(row, active=count, sparse=row.dense * count // row.weights)
+                row = dataclasses.replace(row, active=count, sparse=row.dense * count // max(row.weights, 1))
             rows.append(row)
         return dataclasses.replace(self, rows=tuple(rows))
 
