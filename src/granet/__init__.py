@@ -1,7 +1,7 @@
 """Sparse training for PyTorch: GraNet and the methods it is compared with."""
 
 from granet.clock import Clock
-from granet.flops import flops
+from granet.flops import FlopsReport, TrainingFlops, flops
 from granet.history import UpdateRecord
 from granet.layers import SparseLayer
 from granet.methods import GMP, SET, GraNet, Method, MethodInfo, RigL, RigLITOP, Static, create_method, list_methods
@@ -13,6 +13,7 @@ __all__ = [
     "GMP",
     "SET",
     "Clock",
+    "FlopsReport",
     "GraNet",
     "Method",
     "MethodInfo",
@@ -21,6 +22,7 @@ __all__ = [
     "SparseLayer",
     "Sparsifier",
     "Static",
+    "TrainingFlops",
     "UpdateRecord",
     "create_method",
     "flops",

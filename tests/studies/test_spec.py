@@ -39,7 +39,7 @@ def test_lists_are_crossed_and_each_run_comes_once(tmp_path: Path) -> None:
     granet = [("granet", seed, s, initial) for seed in (0, 1) for s in (0.9, 0.95) for initial in (0.0, 0.5)]
     assert sorted(named, key=str) == sorted(dense + gmp + granet, key=str)
     assert len(set(spec.recipes)) <= len(named) == 14
-    assert {r.epochs for r in spec.recipes if r.method == "granet"} == {10}
+    assert {r.total_epochs for r in spec.recipes if r.method == "granet"} == {10}
     assert all(r.method_fields["every"] == "2ep" for r in spec.recipes if r.method != "dense")
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+import granet
 from granet.data.dataset import ImageSet
 from granet.training import Recipe, Training
 from granet.training.batches import normaliser
@@ -217,3 +218,17 @@ def test_a_run_goes_on_from_any_step(data: ImageSet, ema: float) -> None:
         assert all(map(torch.equal, whole.final_model.state_dict().values(), resumed.final_model.state_dict().values()))
         mine, theirs = ([replace(record, seconds=0) for record in run.records] for run in (whole, resumed))
         assert mine == theirs
+
+
+def test_training_flops_are_counted_as_training_goes(data: ImageSet) -> None:
+    dense = Training(replace(SHORT.dense_twin(), stretch=1.5), data)
+    assert [record.train_flops for record in dense.epochs()] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.25, 1.5])
+    static = Training(replace(SHORT, method="static", method_fields={"sparsity": 0.9}), data)
+    *_, last = static.epochs()
+    assert 0 < last.flops < 0.5 and last.train_flops == pytest.approx(last.flops)
+    gradual = Training(SHORT, data)
+    records = list(gradual.epochs())
+    assert records[-1].flops < records[0].flops < 1 and last.flops < records[-1].train_flops < 1
+    assert gradual.summary().train_flops == records[-1].train_flops
+    expected = granet.flops(gradual.model, torch.zeros(1, 1, 8, 8), gradual.sparsifier.masks).ratio
+    assert gradual.summary().flops_ratio == pytest.approx(expected)

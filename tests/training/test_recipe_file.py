@@ -37,7 +37,7 @@ def test_options_replace_parts_of_a_file() -> None:
     assert (recipe.method, recipe.model, recipe.seed, recipe.epochs) == ("granet", "vgg19", 1, 160)
     assert recipe.method_fields == {"sparsity": 0.98, "initial_sparsity": 0.5, "every": 1000, "end": "50%"}
     recipe = Train(recipe=path, method="rigl-itop", sparsity=0.9, every="500", stretch=2.5).whole_recipe()
-    assert (recipe.method, recipe.epochs) == ("rigl-itop", 400)
+    assert (recipe.method, recipe.epochs, recipe.total_epochs) == ("rigl-itop", 160, 400)
     assert recipe.method_fields == {"sparsity": 0.9, "every": 500}
     assert recipe.clock(45_000).steps("50%") == 200 * 351
     assert Train(recipe=path, method="dense").whole_recipe().method_fields == {}

@@ -35,11 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from rich.console import Console
 
     from granet.cli.data import Data
+    from granet.cli.flops import Flops
     from granet.cli.methods import Methods
     from granet.cli.sweep import Sweep
     from granet.cli.train import Train
 
-    commands: dict[str, Callable[..., Command]] = {"train": Train, "sweep": Sweep, "methods": Methods, "data": Data}
+    commands: dict[str, Callable[..., Command]] = {
+        "train": Train,
+        "sweep": Sweep,
+        "methods": Methods,
+        "flops": Flops,
+        "data": Data,
+    }
     command: Command = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="granet",

@@ -46,6 +46,7 @@ def results_table(summaries: Mapping[str, Summary]) -> Table:
     table.add_row("parameters, nonzero", *(f"{run.nonzero:,}" for run in runs))
     table.add_row("parameters, all", *(f"{run.parameters:,}" for run in runs))
     table.add_row("inference FLOPs of dense", *(f"{run.flops_ratio:.1%}" for run in runs))
+    table.add_row("training FLOPs of dense", *(_share(run.train_flops) for run in runs))
     table.add_row("seconds", *(f"{run.seconds:.1f}" for run in runs))
     table.caption = "* by validation accuracy, among epochs at the final sparsity"
     return table
@@ -88,7 +89,7 @@ class SweepView:
     def show(self, name: str, event: Event) -> None:
         """Draw one event; a run that ended becomes a line above the bars."""
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task("", total=event.recipe.epochs, name=name, unit="epochs")
+            self._tasks[name] = self._progress.add_task("", total=event.recipe.total_epochs, name=name, unit="epochs")
         if event.record is not None:
             state = f"test {event.record.test_accuracy:.1%}"
             self._progress.update(self._tasks[name], completed=event.record.epoch, description=state)
@@ -114,6 +115,10 @@ def sweep_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_row(*(row[name] for name in words), *figures, f"{row['test_flops']:.3f}", f"{row['seconds']:.0f}")
     table.caption = "* by validation accuracy, among epochs at the final sparsity; FLOPs of inference, dense = 1"
     return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
 
 
 def _best(run: Summary) -> str:

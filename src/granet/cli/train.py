@@ -53,7 +53,7 @@ class Train:
     """The network: a name, or `package.module:function` of your own that takes `num_classes` and `in_channels`."""
     epochs: int | None = None
     """Passes over the training images."""
-    stretch: float = 1.0
+    stretch: float | None = None
     """Train so many times as long; everything written as a share of training stretches with it."""
     batch_size: int | None = None
     """Images per optimizer step."""
@@ -110,7 +110,7 @@ class Train:
                 console.print(f"{name:<10} {where}", highlight=False)
             if run.summary is None:
                 with stop_signals() as stop:
-                    deque(watch(console, name, run.epochs(self.checkpoint_every, stop), one.epochs), maxlen=0)
+                    deque(watch(console, name, run.epochs(self.checkpoint_every, stop), one.total_epochs), maxlen=0)
         if importlib.util.find_spec("matplotlib") is None:
             console.print("no curves.png: pip install 'granet[plots]'", highlight=False)
         console.print(results_table({name: run.summary for name, run in runs.items() if run.summary}))
@@ -129,9 +129,6 @@ class Train:
         own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
         own |= {"every": _time(self.every), "end": _time(self.end)}
         fields = {**base.method_fields, **{name: value for name, value in own.items() if value is not None}}
-        if not self.stretch > 0:
-            raise ValueError(f"stretch={self.stretch!r}: must be above 0")
-        asked["epochs"] = round(self.stretch * asked.get("epochs", base.epochs))
         return dataclasses.replace(base, method_fields={} if base.method == DENSE else fields, **asked)
 
     def _digits_recipe(self) -> Recipe:

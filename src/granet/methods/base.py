@@ -7,10 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from granet.clock import Clock, Time
 from granet.net import SparseNet
+
+DenseGradient = Literal["never", "on updates", "always"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         check_share("sparsity", self.sparsity)
+
+    @property
+    def dense_gradient(self) -> DenseGradient:
+        """The steps that need the gradient of every weight, not of the active ones alone: training FLOPs count it."""
+        return "on updates" if self.needs_gradient else "never"
 
     @abstractmethod
     def begin(self, net: SparseNet) -> None:

@@ -22,6 +22,7 @@ COLUMNS = (
     "seed",
     "accuracy_last",
     "accuracy_best",
+    "train_flops",
     "test_flops",
     "seconds",
     "epochs",
@@ -33,7 +34,7 @@ COLUMNS = (
 
 
 def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
-    """What each finished run came to; accuracies in percent, FLOPs as a share of the dense network's."""
+    """What each finished run came to: accuracies in percent, FLOPs as a share of the dense network's."""
     found = []
     for recipe in recipes:
         folder = RunDir.find(out, recipe)
@@ -52,9 +53,10 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
                 "seed": recipe.seed,
                 "accuracy_last": round(100 * summary.test_accuracy, 3),
                 "accuracy_best": None if best is None else round(100 * best, 3),
+                "train_flops": None if summary.train_flops is None else round(summary.train_flops, 5),
                 "test_flops": round(summary.flops_ratio, 5),
                 "seconds": round(summary.seconds, 1),
-                "epochs": recipe.epochs,
+                "epochs": recipe.total_epochs,
                 "device": environment["device"],
                 "torch": environment["torch"],
                 "commit": environment.get("commit", ""),

@@ -14,7 +14,7 @@ initial_sparsity = 0.0
 end = "68.75%"
 
 A key above the first [[runs]] holds for all runs, and a method that has no such field goes without it. A key inside
-[[runs]] must fit. `stretch` multiplies the number of epochs.
+[[runs]] must fit.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
         names = [DENSE, *(info.name for info in list_methods())]
         raise ValueError(f"method={recipe.method!r}: must be one of {', '.join(names)}")
     fields = {field.name for field in dataclasses.fields(cls)} if cls else set()
-    known = fields | _RECIPE_FIELDS | {"stretch"}
+    known = fields | _RECIPE_FIELDS
     for key in own:
         if key not in known:
             raise ValueError(f"unknown key {key!r} for {recipe.method}; the nearest is {_nearest(key, known)!r}")
@@ -111,8 +111,7 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
     for key, value in asked.items():
         check_type(key, value)
     method_fields = {**recipe.method_fields, **{key: value for key, value in values.items() if key in fields}}
-    whole = Recipe.from_dict({**recipe.to_dict(), **asked, "method_fields": method_fields})
-    return dataclasses.replace(whole, epochs=round(whole.epochs * values.get("stretch", 1)))
+    return Recipe.from_dict({**recipe.to_dict(), **asked, "method_fields": method_fields})
 
 
 def _nearest(key: str, known: set[str]) -> str:

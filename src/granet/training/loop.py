@@ -13,7 +13,7 @@ from torch import nn
 
 from granet.clock import Clock
 from granet.data.dataset import ImageSet
-from granet.flops import flops
+from granet.flops import TrainingFlops, flops
 from granet.methods import create_method
 from granet.models import create_model
 from granet.sparsifier import Sparsifier, sparsify
@@ -61,6 +61,9 @@ class Training:
             self._learning_rate = learning_rate(recipe, clock)
             self.sparsifier = _attach(recipe, self.model, self._optimizer, clock)
             self._feed = make_feed(data, recipe, device, workers)
+            self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
+            self._cost = TrainingFlops.of(self._report, self.sparsifier) if self.sparsifier else None
+            self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
             masks = self.sparsifier.masks if self.sparsifier else {}
             self._average = Average(self.model, recipe.ema, masks) if recipe.ema else None
             self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
@@ -88,7 +91,7 @@ class Training:
         `state` can be taken; an exception from it ends the training there.
         """
         began = time.perf_counter() - self._seconds
-        for epoch in range(len(self.records) + 1, self.recipe.epochs + 1):
+        for epoch in range(len(self.records) + 1, self.recipe.total_epochs + 1):
             with enough_memory(self._device):
                 self._train_epoch(began, between)
                 record = self._evaluate(epoch, time.perf_counter() - began)
@@ -131,7 +134,22 @@ class Training:
             test_accuracy=test_accuracy,
             target_sparsity=self.sparsifier.target_sparsity if self.sparsifier else 0.0,
             sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
+            flops=self._flops_now(),
+            train_flops=self._train_flops(epoch * steps),
         )
+
+    def _flops_now(self) -> float:
+        """Share of the dense network's forward pass that is left."""
+        if self.sparsifier is None:
+            return 1.0
+        active = {name: layer.active for name, layer in self.sparsifier.layers.items()}
+        return self._report.with_active(active).ratio
+
+    def _train_flops(self, steps: int) -> float:
+        """What so many steps took, as a share of a whole dense training without stretch."""
+        if self._cost is None or self.sparsifier is None:
+            return steps / self._base_steps
+        return self._cost.after(steps, self.sparsifier.history).relative_to(self._base_steps)
 
     def _accuracy(self, split: Split | None) -> torch.Tensor:
         if split is None:
@@ -198,8 +216,6 @@ class Training:
     def summary(self) -> Summary:
         """The final figures, once `epochs` has run."""
         last, best = self.records[-1], best_epoch(self.records)
-        masks = self.sparsifier.masks if self.sparsifier else {}
-        image = torch.zeros(1, *self._feed.shape, device=self._device)
         parameters = list(self.final_model.parameters())
         return Summary(
             test_accuracy=last.test_accuracy,
@@ -209,8 +225,9 @@ class Training:
             sparsity=last.sparsity,
             parameters=sum(parameter.numel() for parameter in parameters),
             nonzero=sum(int(torch.count_nonzero(parameter)) for parameter in parameters),
-            flops_ratio=flops(self.final_model, image, masks).ratio,
+            flops_ratio=last.flops,
             seconds=last.seconds,
+            train_flops=last.train_flops,
         )
 
 

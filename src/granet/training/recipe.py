@@ -20,7 +20,8 @@ class Recipe:
     """What to train, on what, how, and to which sparsity. Two runs of one recipe on one machine are equal.
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
-    embedded digits. SGD throughout, as in the paper.
+    embedded digits. SGD throughout, as in the paper. With `stretch` 2 it takes twice the epochs, and so much more
+    arithmetic; everything written as a share of training stretches with it.
 
     Learning rate: after a linear `warm_up`, `schedule` "multistep" multiplies it by `gamma` at each milestone, "cosine"
     lets it fall to 0. `no_decay` are globs over names of parameters that weight decay leaves alone. `clip` above 0
@@ -37,6 +38,7 @@ class Recipe:
     method: str = "granet"
     method_fields: Mapping[str, Any] = field(default_factory=lambda: {"sparsity": 0.9, "every": "1ep"}, hash=False)
     epochs: int = 30
+    stretch: float = 1.0
     batch_size: int = 64
     lr: float = 0.1
     momentum: float = 0.9
@@ -60,6 +62,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         _check("epochs", self.epochs, self.epochs >= 1, "must be 1 or more")
+        _check(
+            "stretch", self.stretch, self.stretch > 0 and self.total_epochs >= 1, "must be above 0, one epoch at least"
+        )
         _check("batch_size", self.batch_size, self.batch_size >= 2, "must be 2 or more (batch norm needs two)")
         _check("lr", self.lr, self.lr > 0, "must be above 0")
         _check("momentum", self.momentum, 0 <= self.momentum < 1, "must be in [0, 1)")
@@ -75,11 +80,16 @@ class Recipe:
         _check("precision", self.precision, self.precision in PRECISIONS, f"must be one of {PRECISIONS}")
         _check("seed", self.seed, 0 <= self.seed < 2**63, "must be 0 or more, below 2**63")
 
+    @property
+    def total_epochs(self) -> int:
+        """Epochs that are trained."""
+        return round(self.epochs * self.stretch)
+
     def clock(self, training_images: int) -> Clock:
         """How long this run is on that many images; the last, incomplete batch of an epoch is left out."""
         steps_per_epoch = training_images // self.batch_size
         _check("batch_size", self.batch_size, steps_per_epoch >= 1, f"must be at most {training_images}, the images")
-        return Clock(step=0, total_steps=self.epochs * steps_per_epoch, steps_per_epoch=steps_per_epoch)
+        return Clock(step=0, total_steps=self.total_epochs * steps_per_epoch, steps_per_epoch=steps_per_epoch)
 
     def dense_twin(self) -> Recipe:
         """The same run without sparsity: same seed, so the same initial weights and the same batches."""

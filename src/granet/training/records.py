@@ -20,6 +20,8 @@ class EpochRecord:
     test_accuracy: float
     target_sparsity: float
     sparsity: float
+    flops: float = 1.0  # of a forward pass now, as a share of the dense network's
+    train_flops: float | None = None  # spent so far, as a share of a whole dense training without stretch
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class Summary:
     the best validation accuracy (the first of equals) among those that had the final sparsity already, since an
     earlier, denser network is not an answer to the question asked; None without a validation part. Neither was chosen
     by looking at test images.
+
+    `flops_ratio` is what is left of an inference pass, `train_flops` what training took as a share of dense training
+    for as many epochs as the recipe has without stretch.
     """
 
     test_accuracy: float
@@ -41,6 +46,7 @@ class Summary:
     nonzero: int
     flops_ratio: float
     seconds: float
+    train_flops: float | None = None
 
 
 def best_epoch(records: Sequence[EpochRecord]) -> EpochRecord | None:

@@ -36,7 +36,7 @@ class Run:
 
     @property
     def epochs_done(self) -> int:
-        return self.recipe.epochs if self.summary is not None else len(self.training.records)
+        return self.recipe.total_epochs if self.summary is not None else len(self.training.records)
 
     def epochs(self, checkpoint_every: float = 20.0, stop: Callable[[], bool] = lambda: False) -> Iterator[EpochRecord]:
         """Train to the end and write all files.

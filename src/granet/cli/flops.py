@@ -1,0 +1,97 @@
+"""`granet flops`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from rich.console import Console
+from torch import nn
+from tyro.conf import Positional
+
+from granet.distributions import counts, distribution, kept
+from granet.flops import FlopsReport, flops
+from granet.layers import find_layers
+from granet.methods.base import check_share
+from granet.models import create_model
+from granet.training.files import atomic
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Show what a network costs to run, layer by layer, dense and at a sparsity.
+
+    For example `granet flops resnet50 --input 3x224x224 --sparsity 0.9 --distribution erk`. Nothing is trained: the
+    layers share the weights that are left as the distribution says.
+    """
+
+    model: Annotated[str, Positional]
+    """The network: a name that `granet train --model` takes, or `package.module:function` of your own."""
+    input: str
+    """Size of one image, channels first: `3x224x224`."""
+    sparsity: float = 0.0
+    """Share of weights that are zero."""
+    distribution: str = "erk"
+    """How the layers share what is left: `uniform`, `er` or `erk`."""
+    exclude: tuple[str, ...] = ()
+    """Globs over the names of parameters to keep dense, such as `conv1.*`."""
+    classes: int | None = None
+    """Outputs of the network; by default 1000 for images of 64 pixels or more, else 10."""
+    width: float = 1.0
+    """Hidden widths of the network times this."""
+    json: Path | None = None
+    """Write the whole report to this file, as JSON."""
+    csv: Path | None = None
+    """Write the rows to this file, as CSV."""
+
+    def run(self, console: Console) -> None:
+        """Count, print and write."""
+        report = self.report()
+        for option, path, text in (("json", self.json, report.to_json()), ("csv", self.csv, report.to_csv())):
+            if path is not None:
+                _write(option, path, text)
+        console.print(str(report), highlight=False, markup=False, soft_wrap=True)
+
+    def report(self) -> FlopsReport:
+        """The dense count, with the active weights that the distribution leaves."""
+        check_share("sparsity", self.sparsity)
+        share = distribution(self.distribution)
+        model, dense = self._count(_sizes(self.input))
+        layers = find_layers(model, exclude=self.exclude)
+        shapes = [layer.weight.shape for layer in layers]
+        total = kept(sum(layer.numel for layer in layers), self.sparsity)
+        active = counts(shapes, share(shapes, total / sum(layer.numel for layer in layers)), total, floor=1)
+        return dense.with_active({layer.name: count for layer, count in zip(layers, active, strict=True)})
+
+    def _count(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:
+        """On the meta device, where shapes cost nothing; a network that looks at values is run in earnest."""
+        try:
+            with torch.device("meta"):
+                model = self._build(sizes)
+                return model, flops(model, torch.zeros(1, *sizes), masks={})
+        except (RuntimeError, ValueError):
+            model = self._build(sizes)
+            return model, flops(model, torch.zeros(1, *sizes), masks={})
+
+    def _build(self, sizes: tuple[int, ...]) -> nn.Module:
+        classes = self.classes if self.classes is not None else (1000 if sizes[-1] >= 64 else 10)
+        return create_model(self.model, num_classes=classes, width=self.width, in_channels=sizes[0])
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
+        raise ValueError(f"input={text!r}: must be sizes of 1 or more joined by x, channels first, such as 3x224x224")
+    return tuple(int(size) for size in text.split("x"))
+
+
+def _write(option: str, path: Path, text: str) -> None:
+    if path.is_dir():
+        raise ValueError(f"{option}={str(path)!r}: cannot be written (it is a folder)")
+    try:
+        with atomic(path) as temporary:
+            temporary.write_text(text)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise ValueError(f"{option}={str(path)!r}: cannot be written ({error.strerror})") from error

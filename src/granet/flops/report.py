@@ -1,0 +1,139 @@
+"""What a count of FLOPs says: products layer by layer, the work that no mask shrinks, and what was not counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+KINDS = (
+    "activation",
+    "average pooling",
+    "bias",
+    "elementwise",
+    "interpolation",
+    "max pooling",
+    "normalisation",
+    "reduction",
+    "softmax",
+)
+"""The kinds of work that no mask shrinks."""
+
+
+@dataclass(frozen=True)
+class LayerFlops:
+    """The products of one weight, or of one module without weights; a layer called twice counts twice in one row.
+
+    `name` is the layer's name in the model. Where a module multiplies by something other than its `weight`, it is the
+    name of that parameter; where two activations are multiplied, it is the module that does so.
+    """
+
+    name: str
+    weights: int
+    """Elements of the weight; 0 where two activations are multiplied."""
+    active: int
+    dense: int
+    """FLOPs when every weight is used."""
+    sparse: int
+    """FLOPs when only active weights are used."""
+    kind: str = "matrix product"
+    """`convolution`, `matrix product`, `attention` or `recurrent`."""
+    parameter: str | None = None
+    """The parameter's full name, the one that masks go by."""
+    shape: tuple[int, ...] = ()
+    """Shape of the parameter."""
+
+    @property
+    def density(self) -> float:
+        """The share of active weights; 1 where there are none to leave out."""
+        return self.active / self.weights if self.weights else 1.0
+
+
+@dataclass(frozen=True)
+class FixedFlops:
+    """Work of one kind in one module that is the same whatever the masks say."""
+
+    name: str
+    kind: str
+    flops: int
+
+
+@dataclass(frozen=True)
+class FlopsReport:
+    """FLOPs of one forward pass: the whole model by `dense`, `sparse` and `ratio`, each layer by `rows`.
+
+    The totals are those of the products. What no mask shrinks stands apart in `fixed` and joins the totals of
+    `report.including(...)`. Operators whose arithmetic the counter does not know are named in `unknown`; they count as
+    zero.
+    """
+
+    rows: tuple[LayerFlops, ...]
+    fixed: tuple[FixedFlops, ...] = ()
+    unknown: tuple[str, ...] = ()
+    included: tuple[str, ...] = ()
+    """The kinds of fixed work that are part of the totals."""
+
+    @property
+    def dense(self) -> int:
+        """FLOPs when every weight is used."""
+        return sum(row.dense for row in self.rows) + self._fixed_included
+
+    @property
+    def sparse(self) -> int:
+        """FLOPs when only active weights are used."""
+        return sum(row.sparse for row in self.rows) + self._fixed_included
+
+    @property
+    def ratio(self) -> float:
+        """`sparse / dense`: the share of the arithmetic that is left."""
+        return self.sparse / self.dense
+
+    @property
+    def fixed_by_kind(self) -> dict[str, int]:
+        """The work that no mask shrinks, kind by kind."""
+        return {kind: total for kind in KINDS if (total := sum(f.flops for f in self.fixed if f.kind == kind))}
+
+    def including(self, *kinds: str) -> FlopsReport:
+        """The same count with these kinds of fixed work in its totals; without arguments, all of them."""
+        for kind in kinds:
+            if kind not in KINDS:
+                raise ValueError(f"kinds={kind!r}: must be among {', '.join(KINDS)}")
+        return dataclasses.replace(self, included=kinds or KINDS)
+
+    def with_active(self, active: Mapping[str, int]) -> FlopsReport:
+        """The same pass with so many active weights in the named parameters: sparse = dense * active / weights.
+
+        Exact if each use of a parameter reads all of it; of a part, the parameter's mean density is assumed. Names
+        that no product uses cost nothing.
+        """
+        rows = []
+        for row in self.rows:
+            if row.parameter is not None and (count := active.get(row.parameter)) is not None:
+                if not 0 <= count <= row.weights:
+                    raise ValueError(
+                        f"active[{row.parameter!r}]={count!r}: must be from 0 to its {row.weights} weights"
+                    )
+                row = dataclasses.replace(row, active=count, sparse=row.dense * count // max(row.weights, 1))
+            rows.append(row)
+        return dataclasses.replace(self, rows=tuple(rows))
+
+    def __str__(self) -> str:
+        from granet.flops.formats import as_text
+
+        return as_text(self)
+
+    def to_json(self) -> str:
+        """Everything in the report, as JSON."""
+        from granet.flops.formats import as_json
+
+        return as_json(self)
+
+    def to_csv(self) -> str:
+        """The rows, as CSV with a header."""
+        from granet.flops.formats import as_csv
+
+        return as_csv(self)
+
+    @property
+    def _fixed_included(self) -> int:
+        return sum(fixed.flops for fixed in self.fixed if fixed.kind in self.included)

@@ -1,0 +1,117 @@
+"""FLOPs of a whole training under masks that change.
+
+Counted per example, as in the appendix of RigL (Evci et al., 2020, arXiv 1911.11134): with f_D the FLOPs of a forward
+pass through the dense network and f_S of one through the sparse network of that step, a step costs
+
+    3 f_S           forward f_S, gradient of the activations f_S, gradient of the active weights f_S
+    2 f_S + f_D     where the method needs the gradient of every weight
+
+A method says by `Method.dense_gradient` which steps those are. Finding the new masks, the loss and the optimizer's own
+arithmetic are not counted, nor are passes over data before the first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from granet.flops.report import FlopsReport
+from granet.history import UpdateRecord
+from granet.methods.base import DenseGradient
+
+if TYPE_CHECKING:
+    from granet.sparsifier import Sparsifier
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """What so many optimizer steps cost, with one example input in each."""
+
+    steps: int
+    flops: int
+    dense_step: int
+    """FLOPs of one step of dense training, 3 f_D."""
+
+    @property
+    def ratio(self) -> float:
+        """FLOPs over those of dense training for as many steps; 1.0 before the first."""
+        return self.relative_to(self.steps) if self.steps else 1.0
+
+    def relative_to(self, steps: int) -> float:
+        """FLOPs over those of dense training for `steps` steps: a run twice as long as those costs twice as much."""
+        if steps < 1:
+            raise ValueError(f"steps={steps!r}: must be 1 or more")
+        return self.flops / (self.dense_step * steps)
+
+
+@dataclass(frozen=True)
+class TrainingFlops:
+    """The cost of training, to be asked for after any number of steps.
+
+    It holds no count: `after` works it out from the history each time, so there is nothing to save or to resume.
+
+    >>> from granet.flops.report import LayerFlops
+    >>> report = FlopsReport((LayerFlops("0", weights=4, active=4, dense=80, sparse=80, parameter="0.weight"),))
+    >>> static = TrainingFlops(report, layers=("0.weight",), active=(1,), dense_gradient="never")
+    >>> static.after(100).ratio
+    0.25
+    """
+
+    report: FlopsReport
+    """FLOPs of one forward pass. Fixed work that it includes is part of f_S and f_D."""
+    layers: tuple[str, ...]
+    """The sparse parameters, in the order of `UpdateRecord.active`."""
+    active: tuple[int, ...]
+    """Their active weights before the first step."""
+    dense_gradient: DenseGradient
+
+    def __post_init__(self) -> None:
+        if self.dense_gradient not in get_args(DenseGradient):
+            allowed = ", ".join(map(repr, get_args(DenseGradient)))
+            raise ValueError(f"dense_gradient={self.dense_gradient!r}: must be one of {allowed}")
+        self.forward(self.active)
+
+    @staticmethod
+    def of(report: FlopsReport, sparsifier: Sparsifier) -> TrainingFlops:
+        """For a run of this sparsifier, before its first step; load a saved state afterwards."""
+        if sparsifier.step:
+            raise ValueError(f"sparsifier.step={sparsifier.step}: must be 0, the masks before the first step count too")
+        layers = sparsifier.layers
+        active = tuple(layer.active for layer in layers.values())
+        return TrainingFlops(report, tuple(layers), active, sparsifier.method.dense_gradient)
+
+    def forward(self, active: Sequence[int]) -> int:
+        """f_S: FLOPs of a forward pass with so many active weights in each layer."""
+        if len(active) != len(self.layers):
+            raise ValueError(
+                f"active={tuple(active)!r}: must have one number for each of the {len(self.layers)} layers"
+            )
+        return self.report.with_active(dict(zip(self.layers, active, strict=True))).sparse
+
+    def after(self, steps: int, history: Sequence[UpdateRecord] = ()) -> TrainingCost:
+        """The cost of the first `steps` steps. `history` has the updates, in order; later ones do not matter.
+
+        An update after step t reads the gradient of step t, and its masks hold from step t + 1 on.
+        """
+        if steps < 0:
+            raise ValueError(f"steps={steps!r}: must be 0 or more")
+        f_dense = self.report.dense
+        active, f_sparse = self.active, self.forward(self.active)
+        total = done = 0
+        for record in history:
+            if record.step > steps:
+                break
+            total += self._stretch(record.step - done, f_sparse)
+            if self.dense_gradient == "on updates":
+                total += f_dense - f_sparse
+            done = record.step
+            if record.active != active:
+                active, f_sparse = record.active, self.forward(record.active)
+        total += self._stretch(steps - done, f_sparse)
+        return TrainingCost(steps, total, 3 * f_dense)
+
+    def _stretch(self, steps: int, f_sparse: int) -> int:
+        """The cost of steps with the same masks, apart from dense gradients on updates."""
+        gradient = self.report.dense if self.dense_gradient == "always" else f_sparse
+        return steps * (2 * f_sparse + gradient)

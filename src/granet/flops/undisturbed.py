@@ -1,0 +1,52 @@
+"""Run a model once and leave no trace of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
+    """Eval mode, no gradients and every operator in sight inside.
+
+    Afterwards every module's own mode, every buffer and the state of the random numbers are back. Inside, attention
+    takes the way through its single operators, compiled parts run uncompiled, and autocast casts afresh: a fused or
+    remembered result would hide which parameter a product uses.
+    """
+    modes = {module: module.training for module in model.modules()}
+    buffers = {module: dict(module._buffers) for module in model.modules() if module._buffers}
+    values = [(buffer, _version(buffer), buffer.clone()) for buffer in model.buffers()]
+    devices = {tensor.device.index for tensor in [*model.parameters(), *inputs] if tensor.device.type == "cuda"}
+    fast_attention = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.random.fork_rng(devices=sorted(devices)))
+        if "torch._dynamo" in sys.modules:  # nothing can be compiled without it, and to import it takes a second
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch.clear_autocast_cache()
+        for module in modes:
+            module.training = False  # eval() may be overridden and do more, such as merging weights
+        try:
+            yield
+        finally:
+            torch.clear_autocast_cache()
+            torch.backends.mha.set_fastpath_enabled(fast_attention)
+            for module, mode in modes.items():
+                module.training = mode
+            for module, saved in buffers.items():
+                module._buffers.update(saved)
+            for buffer, version, value in values:
+                if version is None or _version(buffer) != version:
+                    with torch.inference_mode(buffer.is_inference()):
+                        buffer.copy_(value)
+
+
+def _version(tensor: Tensor) -> int | None:
+    """Changes whenever the tensor is written to; inference tensors have none."""
+    return None if tensor.is_inference() else tensor._version

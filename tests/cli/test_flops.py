@@ -1,0 +1,102 @@
+"""`granet flops`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from granet.cli import main
+
+
+def lines(arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    main(["flops", *arguments.split()])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_budget_of_resnet50(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = f"--csv {tmp_path}/budget.csv --json {tmp_path}/budget.json"
+    shown = lines(f"resnet50 --input 3x224x224 --sparsity 0.9 --distribution erk {files}", capsys)
+    assert any(
+        line.split() == ["total", "25,502,912", "weights", "0.1000", "8,178,368,512", "1,977,821,760"] for line in shown
+    )
+    assert any(line.split()[:3] == ["conv1", "64x3x7x7", "0.4201"] for line in shown)  # 58.00 % in the paper
+    assert "0.2418 of the dense FLOPs" in shown
+    rows = list(csv.DictReader((tmp_path / "budget.csv").open()))
+    assert len(rows) == 54
+    assert sum(int(row["weights"]) - int(row["active"]) for row in rows) == round(0.9 * 25_502_912)
+    content = json.loads((tmp_path / "budget.json").read_text())
+    assert content["dense"] == 8_178_368_512 and content["sparse"] == sum(int(row["sparse"]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "densities"),
+    [
+        ("", [1.0, 1.0]),
+        ("--sparsity 0.5 --distribution uniform", [0.5, 0.5]),
+        ("--sparsity 0.5 --distribution uniform --exclude conv1.* layer*", [1.0, 0.5]),
+    ],
+)
+def test_first_and_last_layer(options: str, densities: list[float], tmp_path: Path) -> None:
+    main(["flops", "resnet20", "--input", "3x32x32", "--csv", str(tmp_path / "b.csv"), *options.split()])
+    rows = list(csv.DictReader((tmp_path / "b.csv").open()))
+    assert [float(rows[i]["density"]) for i in (0, -1)] == densities
+    assert rows[-1]["shape"] == "10x64"
+
+
+class LooksAtValues(nn.Module):
+    """Cannot run without values; its classifier starts at zero, which does not make it sparse."""
+
+    def __init__(self, num_classes: int, in_channels: int) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(in_channels, 4, 3), nn.Linear(4, num_classes)
+        nn.init.zeros_(self.fc.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x).mean((2, 3))
+        return self.fc(x if x.sum() > torch.inf else 2 * x)
+
+
+def test_a_model_of_ones_own_that_looks_at_values(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+    import types
+
+    module = types.ModuleType("own_models")
+    module.looks = LooksAtValues  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_models", module)
+    shown = lines("own_models:looks --input 2x6x6 --classes 5", capsys)
+    dense = 2 * (16 * 4 * 2 * 9 + 4 * 5)
+    assert any(line.split()[-2:] == [f"{dense:,}", f"{dense:,}"] for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("resnet20 --input 3x32x32 --sparsity 1", "sparsity=1"),
+        ("resnet20 --input 3x32x32 --sparsity 0.5 --distribution ert", "distribution='ert'"),
+        ("resnet20 --input 3x32x32 --exclude stem.*", "exclude='stem.*'"),
+        ("resnet20 --input 3x0x32", "input='3x0x32'"),
+        ("resnet20 --input 32", "example_input of shape (1, 32)"),
+        ("resnet20 --input 3x32x32 --classes 0", "num_classes = 0"),
+        ("resnet20 --input 3x32x32 --csv no/such/folder.csv", "csv='no/such/folder.csv': cannot be written"),
+        ("resnet20 --input 3x32x32 --json .", "json='.': cannot be written"),
+        ("resnet21 --input 3x32x32", "resnet21"),
+        ("vgg19 --input 3x8x8", "example_input of shape (1, 3, 8, 8)"),
+    ],
+)
+def test_wrong_values_one_line_exit_2(
+    arguments: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["flops", *arguments.split()])
+    assert stop.value.code == 2
+    said = capsys.readouterr()
+    assert words in said.err and said.err.count("\n") == 1
+    assert said.out == "" and list(tmp_path.iterdir()) == []

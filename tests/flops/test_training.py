@@ -1,0 +1,134 @@
+"""Training FLOPs against a step-by-step account."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import granet
+from granet.flops import FlopsReport, LayerFlops, TrainingFlops, flops
+from granet.history import UpdateRecord
+
+REPORT = FlopsReport(
+    (
+        LayerFlops("a", weights=10, active=10, dense=70, sparse=70, parameter="a.weight"),
+        LayerFlops("b", weights=4, active=4, dense=12, sparse=12, parameter="b.weight"),
+        LayerFlops("scores", weights=0, active=0, dense=9, sparse=9),
+    )
+)
+LAYERS = ("a.weight", "b.weight")
+
+
+def forward(active: tuple[int, ...]) -> int:
+    return 7 * active[0] + 3 * active[1] + 9
+
+
+def record(step: int, active: tuple[int, ...]) -> UpdateRecord:
+    return UpdateRecord(step, target=0.0, achieved=0.0, pruned=0, regrown=0, skipped=False, active=active)
+
+
+COUNTS = st.tuples(st.integers(0, 10), st.integers(0, 4))
+
+
+@given(
+    start=COUNTS,
+    updates=st.dictionaries(st.integers(1, 30), COUNTS, max_size=6),
+    steps=st.integers(0, 30),
+    dense_gradient=st.sampled_from(["never", "on updates", "always"]),
+)
+def test_against_every_single_step(
+    start: tuple[int, int], updates: dict[int, tuple[int, int]], steps: int, dense_gradient: str
+) -> None:
+    total, masks = 0, start
+    for step in range(1, steps + 1):
+        gradient_is_dense = dense_gradient == "always" or (dense_gradient == "on updates" and step in updates)
+        total += 2 * forward(masks) + (91 if gradient_is_dense else forward(masks))
+        masks = updates.get(step, masks)  # an update comes after its step
+    training = TrainingFlops(REPORT, LAYERS, start, dense_gradient)  # type: ignore[arg-type]
+    cost = training.after(steps, [record(step, updates[step]) for step in sorted(updates)])
+    assert cost.flops == total
+    assert cost.ratio == (total / (3 * 91 * steps) if steps else 1.0)
+
+
+def test_a_stretched_run_costs_as_many_times_as_much() -> None:
+    training = TrainingFlops(REPORT, LAYERS, (5, 2), "never")
+    once, twice = training.after(100), training.after(200)
+    assert twice.ratio == once.ratio == forward((5, 2)) / 91
+    assert twice.relative_to(100) == 2 * once.relative_to(100)
+
+
+def test_dense_training_is_the_unit() -> None:
+    assert TrainingFlops(REPORT, (), (), "never").after(17).ratio == 1.0
+    assert TrainingFlops(REPORT, LAYERS, (10, 4), "always").after(17).ratio == 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (granet.GraNet(0.5), "on updates"),
+        (granet.RigL(0.5), "on updates"),
+        (granet.RigLITOP(0.5), "on updates"),
+        (granet.GMP(0.5), "never"),
+        (granet.SET(0.5), "never"),
+        (granet.Static(0.5), "never"),
+    ],
+)
+def test_a_method_says_how_it_is_counted(method: granet.Method, expected: str) -> None:
+    assert method.dense_gradient == expected
+
+
+def train(method: granet.Method, steps: int) -> tuple[granet.Sparsifier, TrainingFlops, list[int]]:
+    """A run, and the FLOPs of a masked forward pass of each of its steps, by counting anew."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    image = torch.randn(1, 1, 6, 6)
+    report = flops(model, image, masks={})
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=steps)
+    training, passes = TrainingFlops.of(report, sparsifier), []
+    for _ in range(steps):
+        passes.append(flops(model, image, sparsifier.masks).sparse)
+        model(image).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return sparsifier, training, passes
+
+
+def test_gradual_pruning_is_the_mean_of_its_forward_passes() -> None:
+    sparsifier, training, passes = train(granet.GMP(0.9, every=3, end=15), 20)
+    cost = training.after(20, sparsifier.history)
+    assert cost.flops == 3 * sum(passes)
+    assert passes[0] == training.report.dense and passes[-1] < 0.5 * passes[0]
+    assert training.after(7, sparsifier.history).flops == 3 * sum(passes[:7])  # in the middle of the run
+
+
+def test_granet_adds_a_dense_gradient_on_updates() -> None:
+    sparsifier, training, passes = train(granet.GraNet(0.9, initial_sparsity=0.5, every=3, end=15), 20)
+    updates = [record.step for record in sparsifier.history]
+    assert updates == [3, 6, 9, 12, 15, 18]
+    expected = 3 * sum(passes) + sum(training.report.dense - passes[step - 1] for step in updates)
+    assert training.after(20, sparsifier.history).flops == expected
+    assert passes[0] < training.report.dense
+
+
+def test_the_masks_at_the_start_must_be_known() -> None:
+    sparsifier, training, _ = train(granet.GMP(0.9, every=2, end=4), 4)
+    with pytest.raises(ValueError, match=r"sparsifier\.step=4: must be 0"):
+        TrainingFlops.of(training.report, sparsifier)
+
+
+def test_bad_values() -> None:
+    with pytest.raises(ValueError, match="dense_gradient='sometimes': must be one of 'never', 'on updates', 'always'"):
+        TrainingFlops(REPORT, LAYERS, (1, 1), "sometimes")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"active=\(1,\): must have one number for each of the 2 layers"):
+        TrainingFlops(REPORT, LAYERS, (1,), "never")
+    with pytest.raises(ValueError, match=r"active\['b\.weight'\]=5"):
+        TrainingFlops(REPORT, LAYERS, (1, 5), "never")
+    training = TrainingFlops(REPORT, LAYERS, (1, 1), "never")
+    with pytest.raises(ValueError, match="steps=-1"):
+        training.after(-1)
+    with pytest.raises(ValueError, match="steps=0"):
+        training.after(3).relative_to(0)
