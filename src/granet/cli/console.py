@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from granet.methods import MethodInfo
@@ -20,13 +21,16 @@ def watch(console: Console, name: str, records: Iterator[EpochRecord], epochs: i
         TextColumn(f"{name:<10}"),
         BarColumn(bar_width=20),
         TextColumn("epoch {task.completed:.0f}/{task.total:.0f}  {task.description}"),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[time]}"),
     )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=epochs)
+    # The time left is estimated from all epochs so far: rich's own 30 seconds may not hold two of them.
+    with Progress(*columns, console=console, speed_estimate_period=math.inf) as progress:
+        task = progress.add_task("", total=epochs, time="left")
         for record in records:
             state = f"test {record.test_accuracy:.1%}  sparsity {record.sparsity:.1%}"
-            progress.update(task, completed=record.epoch, description=state)
+            time = "left" if record.epoch < epochs else "taken"
+            progress.update(task, completed=record.epoch, description=state, time=time)
             yield record
 
 

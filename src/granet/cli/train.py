@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction
 
 import granet
 from granet.cli.console import results_table, watch
@@ -18,6 +18,7 @@ from granet.cli.device import choose_device, choose_threads
 from granet.clock import Time
 from granet.data import load
 from granet.training import DENSE, Recipe, Run
+from granet.training.loggers import create_loggers
 from granet.training.recipe_file import read_recipe_file
 
 _DIGITS = Recipe()
@@ -75,9 +76,12 @@ class Train:
     """Where the run folders go. The same run started again goes on where it stopped, or is found to be done."""
     checkpoint_every: float = 20.0
     """Seconds between checkpoints, which are written at the end of an epoch."""
+    log: UseAppendAction[tuple[str, ...]] = ()
+    """Also log to `tensorboard`, `wandb` or `mlflow`, each behind the extra of its name; may be given several times."""
 
     def run(self, console: Console) -> None:
         """Train, show and save."""
+        loggers = create_loggers(self.log)
         recipe = self.whole_recipe()
         device = choose_device(self.device, recipe.data)
         data = load(recipe.data, data_dir=self.data_dir)
@@ -87,7 +91,7 @@ class Train:
             recipes[DENSE] = recipe.dense_twin()
         runs = {}
         for name, one in recipes.items():
-            runs[name] = run = Run(one, data, device, self.out)
+            runs[name] = run = Run(one, data, device, self.out, loggers)
             if run.epochs_done:
                 where = "is done already" if run.summary else f"goes on after epoch {run.epochs_done}"
                 console.print(f"{name:<10} {where}", highlight=False)
