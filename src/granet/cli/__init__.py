@@ -36,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from granet.cli.data import Data
     from granet.cli.methods import Methods
+    from granet.cli.report import Report
     from granet.cli.train import Train
 
-    commands: dict[str, Callable[..., Command]] = {"train": Train, "methods": Methods, "data": Data}
+    commands: dict[str, Callable[..., Command]] = {"train": Train, "report": Report, "methods": Methods, "data": Data}
     command: Command = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="granet",
