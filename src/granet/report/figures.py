@@ -51,7 +51,9 @@ def svg(paint: Callable[[Axes], None], size: tuple[float, float], name: str, des
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", text)  # ids are the page's, not the figure's
+    # What is the figure's own in a file is the whole page's in a page: its style sheet and its ids.
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", text)
     for colour, variable in _THEME.items():
         text = text.replace(colour, variable)
     box = re.search(r'viewBox="[^"]*"', text)

@@ -33,7 +33,7 @@ def table(caption: str, rows: Sequence[Mapping[str, Cell]]) -> str:
 
 def figure(svg: str, caption: str) -> str:
     """An `<svg>` element with words below it."""
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f'<figure><div class="drawing">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def swatch(colour: str) -> str:
