@@ -45,13 +45,12 @@ def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-@pytest.fixture
-def make_run(tmp_path: Path) -> Callable[..., Path]:
+@pytest.fixture(scope="session")
+def write_run() -> Callable[..., Path]:
     """A finished run of three epochs and two updates; `finished=False` stops it after the epochs."""
 
-    def make(name: str = "one", recipe: Recipe | None = None, epochs: int = 3, finished: bool = True) -> Path:
+    def write(folder: Path, recipe: Recipe | None = None, epochs: int = 3, finished: bool = True) -> Path:
         recipe = recipe or Recipe(method_fields={"sparsity": 0.75}, epochs=3)
-        folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
         environment = {"granet": "0.1", "torch": "2.13.0", "device": "a device"}
         (folder / "config.json").write_text(json.dumps({"recipe": asdict(recipe), "environment": environment}))
@@ -63,4 +62,10 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
             write_lines(folder / "updates.jsonl", [update(20, [36, 160]), update(40, [27, 22])])
         return folder
 
-    return make
+    return write
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, write_run: Callable[..., Path]) -> Callable[..., Path]:
+    """`write_run` to a name in `runs`."""
+    return lambda name="one", *arguments, **fields: write_run(tmp_path / "runs" / name, *arguments, **fields)

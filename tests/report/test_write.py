@@ -1,7 +1,6 @@
 """The page and its picture, as a browser and a reader meet them."""
 
 import importlib.util
-import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -9,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from granet.report import write_report
+from granet.report import read_run, write_report
+from granet.report.write import same_layers
 from granet.training import Recipe
 
 image = pytest.importorskip("matplotlib.image")
@@ -77,8 +77,16 @@ def test_the_page_needs_nothing_else_and_is_sound(make_run: Make, tmp_path: Path
     assert "test 63.00%" in labels[0]
 
 
-def test_the_numbers_are_those_of_the_files(make_run: Make, tmp_path: Path) -> None:
-    page = report(make_run(), out=tmp_path / "report.html")
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory, write_run: Make) -> Path:
+    """A folder with the report of one run."""
+    folder = tmp_path_factory.mktemp("report")
+    write_report([write_run(folder / "run")], folder / "page.html")
+    return folder
+
+
+def test_the_numbers_are_those_of_the_files(one_run: Path) -> None:
+    page = Page((one_run / "page.html").read_text(encoding="utf-8"))
     named = dict(zip(page.rows[0], page.rows[1], strict=True))
     assert named == {
         "run": "granet 0.75",
@@ -104,8 +112,9 @@ def test_the_numbers_are_those_of_the_files(make_run: Make, tmp_path: Path) -> N
     assert ["epochs", "3"] in page.rows
 
 
-def test_an_unfinished_run_is_shown_as_far_as_it_got(make_run: Make, tmp_path: Path) -> None:
-    make_run("a", epochs=2, finished=False)
+def test_unfinished_and_diverged_runs_are_shown_as_far_as_they_got(make_run: Make, tmp_path: Path) -> None:
+    metrics = make_run("a", epochs=2, finished=False) / "metrics.jsonl"
+    metrics.write_text(re.sub(r'"train_loss": [0-9.]+', '"train_loss": null', metrics.read_text()))
     make_run("b", Recipe(epochs=9, seed=1), epochs=0, finished=False)
     make_run("c", Recipe(epochs=9, seed=2), epochs=1, finished=False)
     page = report(tmp_path / "runs", out=tmp_path / "report.html")
@@ -115,16 +124,8 @@ def test_an_unfinished_run_is_shown_as_far_as_it_got(make_run: Make, tmp_path: P
     assert page.rows[2][6:14] == ["–"] * 8
     assert sum("This run is unfinished" in text for text in page.texts) == 3
     assert "All layers of this run are dense." not in page.texts
-
-
-def test_a_diverged_run(make_run: Make, tmp_path: Path) -> None:
-    folder = make_run()
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    (folder / "metrics.jsonl").write_text(
-        "".join(re.sub(r'"train_loss": [^,]*', '"train_loss": null', line) + "\n" for line in lines)
-    )
-    page = report(folder, out=tmp_path / "report.html")
-    assert any("granet 0.75: nan" in label for label in page.values("aria-label"))
+    (loss,) = (label for label in page.values("aria-label") if label.startswith("Training loss"))
+    assert loss.endswith("granet 0.75, seed 0: nan; granet 0.9, seed 1: nothing yet; granet 0.9, seed 2: 1")
 
 
 def test_every_text_is_escaped(make_run: Make, tmp_path: Path) -> None:
@@ -141,32 +142,26 @@ def test_every_text_is_escaped(make_run: Make, tmp_path: Path) -> None:
     assert page.texts.count("<b>$w$") >= 3  # bars, heat map, table: letter for letter
 
 
-def test_the_picture(make_run: Make, tmp_path: Path) -> None:
-    report(make_run(), out=tmp_path / "page.html")
-    pixels = image.imread(tmp_path / "page.png")
+def test_the_picture(one_run: Path) -> None:
+    pixels = image.imread(one_run / "page.png")
     assert pixels.shape[1] == 1320 and pixels.shape[0] > 700
     for shade in ("2f7ed8", "697080"):  # the run's curves, the axes' words
         colour = [int(shade[place : place + 2], 16) / 255 for place in (0, 2, 4)]
         assert (abs(pixels[..., :3] - colour).max(axis=-1) < 0.01).sum() > 50
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "page.png", "runs"]
+    assert sorted(path.name for path in one_run.iterdir()) == ["page.html", "page.png", "run"]
 
 
-def test_the_same_runs_give_the_same_page(make_run: Make, tmp_path: Path) -> None:
-    folder = make_run()
-    for name in ("a.html", "b.html"):
-        report(folder, out=tmp_path / name)
-    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+def test_the_same_runs_give_the_same_page(one_run: Path, tmp_path: Path) -> None:
+    report(one_run / "run", out=tmp_path / "page.html")
+    for name in ("page.html", "page.png"):
+        assert (tmp_path / name).read_bytes() == (one_run / name).read_bytes()
 
 
-def test_models_with_other_layers_have_bars_of_their_own(make_run: Make, tmp_path: Path) -> None:
-    make_run("a")
-    other = make_run("b", Recipe(model="other", epochs=3))
-    layers = json.loads((other / "layers.json").read_text())
-    layers[0]["name"] = "stem.weight"
-    (other / "layers.json").write_text(json.dumps(layers))
-    page = report(tmp_path / "runs", out=tmp_path / "report.html")
-    assert sum(label.startswith("Bars: ") for label in page.values("aria-label")) == 2
+def test_models_with_other_layers_are_shown_apart(make_run: Make) -> None:
+    other = make_run("b")
+    (other / "layers.json").write_text((other / "layers.json").read_text().replace("features.0", "stem"))
+    runs = [make_run("a"), other, make_run("c", Recipe(epochs=3).dense_twin()), make_run("d")]
+    assert same_layers([read_run(run) for run in runs]) == [[0, 3], [1]]
 
 
 @pytest.mark.parametrize("out", ["report.htm", "report", "none/report.html", "folder.html"])
