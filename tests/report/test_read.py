@@ -97,7 +97,7 @@ def test_no_run(make_run: Make, tmp_path: Path) -> None:
     config = make_run() / "config.json"
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "none", config, tmp_path):
-        with pytest.raises(ValueError, match=f"^run={re.escape(repr(str(path)))}: "):
+        with pytest.raises(ValueError, match=f"^runs={re.escape(repr(str(path)))}: "):
             find_runs([config.parent, path])
 
 

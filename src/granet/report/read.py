@@ -36,7 +36,9 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         below = [path] if _is_run(path) else sorted(filter(_is_run, path.iterdir())) if path.is_dir() else []
         if not below:
-            raise ValueError(f"run={str(path)!r}: must be the folder of a run, with a config.json, or a folder of such")
+            raise ValueError(
+                f"runs={str(path)!r}: must be the folder of a run, with a config.json, or a folder of those"
+            )
         for folder in below:
             found.setdefault(folder.resolve(), folder)
     return list(found.values())
