@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from granet.data import load
+from granet.training import Run
 from granet.training.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
@@ -98,6 +100,38 @@ def test_finish_saves_weights_also_tied_ones(tmp_path: Path) -> None:
     assert len({path.stat().st_mode for path in run.path.iterdir()}) == 1
     assert json.loads((run.path / "summary.json").read_text()) == asdict(SUMMARY)
     assert sorted(path.name for path in run.path.iterdir()) == ["config.json", "model.safetensors", "summary.json"]
+
+
+def test_layers_and_updates_say_what_became_of_the_weights(tmp_path: Path) -> None:
+    """Also of a run that was stopped and resumed: not a byte differs."""
+    recipe = Recipe(method_fields={"sparsity": 0.8, "every": 3}, epochs=4, batch_size=400)
+    whole, resumed = (Run(recipe, load("digits"), CPU, tmp_path / name) for name in ("whole", "resumed"))
+    assert len(list(whole.epochs())) == 4
+    epochs = resumed.epochs(checkpoint_every=0)
+    assert [next(epochs).epoch for _ in range(3)] == [1, 2, 3]
+    epochs.close()
+    folder = resumed.folder.path
+    (folder / "layers.json").write_text("left by a start that was killed at the very end")
+    epochs = Run(recipe, load("digits"), CPU, tmp_path / "resumed").epochs()
+    next(epochs)
+    assert not (folder / "layers.json").exists()
+    list(epochs)
+    for name in ("layers.json", "updates.jsonl"):
+        assert (folder / name).read_bytes() == (whole.folder.path / name).read_bytes()
+    layers = json.loads((folder / "layers.json").read_text())
+    weights = load_file(folder / "model.safetensors")
+    shapes = {name: list(weight.shape) for name, weight in weights.items() if weight.ndim > 1}
+    assert {layer["name"]: layer["shape"] for layer in layers} == shapes
+    for layer in layers:
+        nonzero = int(weights[layer["name"]].count_nonzero())
+        assert layer["weights"] == weights[layer["name"]].numel()
+        assert nonzero <= layer["active"] <= nonzero + 50  # an active weight may happen to be zero
+    assert sum(layer["weights"] for layer in layers) == 159_264
+    updates = [json.loads(line) for line in (folder / "updates.jsonl").read_text().splitlines()]
+    assert [update["step"] for update in updates][:2] == [3, 6]
+    assert updates[-1]["active"] == [layer["active"] for layer in layers]
+    assert sum(updates[-1]["active"]) == round(0.2 * 159_264)
+    assert sum(update["pruned"] for update in updates) == 159_264 - sum(updates[-1]["active"])
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -37,12 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from granet.cli.data import Data
     from granet.cli.flops import Flops
     from granet.cli.methods import Methods
+    from granet.cli.report import Report
     from granet.cli.sweep import Sweep
     from granet.cli.train import Train
 
     commands: dict[str, Callable[..., Command]] = {
         "train": Train,
         "sweep": Sweep,
+        "report": Report,
         "methods": Methods,
         "flops": Flops,
         "data": Data,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
 from granet.methods import MethodInfo
@@ -22,13 +23,16 @@ def watch(console: Console, name: str, records: Iterator[EpochRecord], epochs: i
         TextColumn(f"{name:<10}"),
         BarColumn(bar_width=20),
         TextColumn("epoch {task.completed:.0f}/{task.total:.0f}  {task.description}"),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[time]}"),
     )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=epochs)
+    # The time left is estimated from all epochs so far: rich's own 30 seconds may not hold two of them.
+    with Progress(*columns, console=console, speed_estimate_period=math.inf) as progress:
+        task = progress.add_task("", total=epochs, time="left")
         for record in records:
             state = f"test {record.test_accuracy:.1%}  sparsity {record.sparsity:.1%}"
-            progress.update(task, completed=record.epoch, description=state)
+            time = "left" if record.epoch < epochs else "taken"
+            progress.update(task, completed=record.epoch, description=state, time=time)
             yield record
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction
 
 import granet
 from granet.cli.console import results_table, watch
@@ -19,6 +19,7 @@ from granet.clock import Time
 from granet.data import load
 from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
+from granet.training.loggers import create_loggers
 from granet.training.recipe_file import read_recipe_file
 
 _DIGITS = Recipe()
@@ -92,9 +93,12 @@ class Train:
     """Seconds between checkpoints. SIGINT (Ctrl-C) and SIGTERM write one too."""
     workers: int | None = None
     """Processes that read images, for a set that stays in its files; by default one per core."""
+    log: UseAppendAction[tuple[str, ...]] = ()
+    """Also log to `tensorboard`, `wandb` or `mlflow`, each behind the extra of its name; may be given several times."""
 
     def run(self, console: Console) -> None:
         """Train, show and save."""
+        loggers = create_loggers(self.log)
         recipe = self.whole_recipe()
         device = choose_device(self.device, recipe.data)
         data = load(recipe.data, data_dir=self.data_dir)
@@ -104,7 +108,7 @@ class Train:
             recipes[DENSE] = recipe.dense_twin()
         runs = {}
         for name, one in recipes.items():
-            runs[name] = run = Run(one, data, device, self.out, self.workers)
+            runs[name] = run = Run(one, data, device, self.out, self.workers, loggers)
             if run.epochs_done:
                 where = "is done already" if run.summary else f"goes on after epoch {run.epochs_done}"
                 console.print(f"{name:<10} {where}", highlight=False)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from granet.training.checkpoint import load_checkpoint, save_checkpoint
 from granet.training.feeds import Data
+from granet.training.loggers import Logger, logging_to
 from granet.training.loop import Training
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
@@ -21,15 +22,24 @@ class Run:
     """One recipe and its folder under ``out``.
 
     A run that is finished has a ``summary`` at once and nothing is built. Otherwise the recipe is proved sound by
-    building all of it before anything is written.
+    building all of it before anything is written. ``loggers`` are told about every epoch and the outcome.
     """
 
-    def __init__(self, recipe: Recipe, data: Data, device: torch.device, out: Path, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Data,
+        device: torch.device,
+        out: Path,
+        workers: int | None = None,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
         self.recipe = recipe
         self.folder = RunDir.find(out, recipe)
         self.summary: Summary | None = self.folder.summary
         self._title = f"{recipe.method} on {data.name}, seed {recipe.seed}"
         self._device = device
+        self._loggers = loggers
         if self.summary is None:
             state = load_checkpoint(self.folder.path, device)
             self.training = Training(recipe, data, device=device, state=state, workers=workers)
@@ -49,23 +59,35 @@ class Run:
         self.folder.make(self.recipe, self._device)
         with self.folder.locked():
             self.folder.begin(self.training.records)
-            saved = time.monotonic()
+            with logging_to(self._loggers, self.recipe, self.folder.path, self.epochs_done) as log:
+                for record in self.training.epochs(self._saving(checkpoint_every, stop)):
+                    self.folder.append(record)
+                    log.epoch(record)
+                    yield record
+                self.summary = self._finish()
+                log.finish(self.summary)
 
-            def between() -> None:
-                nonlocal saved
-                asked = stop()
-                if asked or time.monotonic() - saved >= checkpoint_every:
-                    save_checkpoint(self.folder.path, self.training.step, self.training.state())
-                    saved = time.monotonic()
-                if asked:
-                    raise KeyboardInterrupt
+    def _saving(self, every: float, stop: Callable[[], bool]) -> Callable[[], None]:
+        """What is done between two steps."""
+        saved = time.monotonic()
 
-            for record in self.training.epochs(between):
-                self.folder.append(record)
-                yield record
-            if importlib.util.find_spec("matplotlib") is not None:
-                from granet.training.plots import plot_run
+        def between() -> None:
+            nonlocal saved
+            asked = stop()
+            if asked or time.monotonic() - saved >= every:
+                save_checkpoint(self.folder.path, self.training.step, self.training.state())
+                saved = time.monotonic()
+            if asked:
+                raise KeyboardInterrupt
 
-                plot_run(self.training.records, self.folder.path / "curves.png", self._title)
-            self.summary = self.training.summary()
-            self.folder.finish(self.training.final_model, self.summary)  # last: its summary says that the run is done
+        return between
+
+    def _finish(self) -> Summary:
+        if importlib.util.find_spec("matplotlib") is not None:
+            from granet.training.plots import plot_run
+
+            plot_run(self.training.records, self.folder.path / "curves.png", self._title)
+        summary = self.training.summary()
+        # Last: its summary says that the run is done.
+        self.folder.finish(self.training.final_model, summary, self.training.sparsifier)
+        return summary

@@ -2,10 +2,14 @@
 
     config.json         the recipe, and the versions and device it ran on
     metrics.jsonl       one line per epoch
+    layers.json         name, shape, weights and active weights of each sparse layer at the end
+    updates.jsonl       one line per mask update; its counts are in the order of layers.json
     summary.json        the final figures
     model.safetensors   the weights of the last epoch, zeros included
     curves.png          accuracy and sparsity over time, if matplotlib is installed
     checkpoint-*.pt     the newest two states to go on from
+
+A dense run has no layers.json and no updates.jsonl.
 
 The folder's name is that of the run, so starting the same run again goes on where it stopped, or finds it done. Files
 appear whole or not at all: each is written beside its place and then renamed. `metrics.jsonl` grows by one `write` of
@@ -32,6 +36,8 @@ from safetensors.torch import save_model
 from torch import nn
 
 from granet import __version__
+from granet.history import UpdateRecord
+from granet.sparsifier import Sparsifier
 from granet.training.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
@@ -40,6 +46,22 @@ try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
+
+LAYERS, UPDATES = "layers.json", "updates.jsonl"
+
+
+@dataclass(frozen=True)
+class LayerCount:
+    """One sparse layer at the end of a run."""
+
+    name: str
+    shape: tuple[int, ...]
+    weights: int
+    active: int
+
+    @property
+    def sparsity(self) -> float:
+        return (self.weights - self.active) / self.weights
 
 
 @dataclass(frozen=True)
@@ -88,8 +110,8 @@ class RunDir:
 
     def begin(self, records: Sequence[EpochRecord]) -> None:
         """Start `metrics.jsonl` with the epochs done so far; what a crash left behind, half-written or later, goes."""
-        for left in self.path.glob(".*"):
-            left.unlink()
+        for left in [*self.path.glob(".*"), self.path / LAYERS, self.path / UPDATES]:
+            left.unlink(missing_ok=True)
         with atomic(self.path / "metrics.jsonl") as temporary:
             temporary.write_text("".join(map(_line, records)), encoding="utf-8")
 
@@ -101,14 +123,20 @@ class RunDir:
         finally:
             os.close(descriptor)
 
-    def finish(self, model: nn.Module, summary: Summary) -> None:
-        """Write the weights and the final figures."""
+    def finish(self, model: nn.Module, summary: Summary, sparsifier: Sparsifier | None = None) -> None:
+        """Write the weights, what became of the sparse layers, and the final figures."""
         with atomic(self.path / "model.safetensors") as temporary:
             save_model(model, str(temporary))
             shutil.copymode(self.path / "config.json", temporary)  # safetensors leaves it to the owner alone
+        if sparsifier is not None:
+            layers = sparsifier.layers.values()
+            counts = [LayerCount(layer.name, tuple(layer.weight.shape), layer.numel, layer.active) for layer in layers]
+            self.write_json(LAYERS, [asdict(count) for count in counts])
+            with atomic(self.path / UPDATES) as temporary:
+                temporary.write_text("".join(map(_line, sparsifier.history)), encoding="utf-8")
         self.write_json("summary.json", asdict(summary))
 
-    def write_json(self, name: str, value: dict[str, Any]) -> None:
+    def write_json(self, name: str, value: dict[str, Any] | list[dict[str, Any]]) -> None:
         """Write `value` as an indented JSON file."""
         with atomic(self.path / name) as temporary:
             temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
@@ -127,7 +155,7 @@ def _name(recipe: Recipe) -> str:
     return "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
 
 
-def _line(record: EpochRecord) -> str:
+def _line(record: EpochRecord | UpdateRecord) -> str:
     return json.dumps({name: _finite(value) for name, value in asdict(record).items()}) + "\n"
 
 

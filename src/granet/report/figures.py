@@ -1,0 +1,91 @@
+"""The figures of a report as files: SVG that takes its colours from the page, and one PNG. Needs matplotlib."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from granet.report import draw
+from granet.report.read import ReportedRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_STYLE: Any = {
+    "font.size": 9,
+    "text.color": draw.INK,
+    "axes.labelcolor": draw.MUTED,
+    "axes.titlecolor": draw.INK,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.edgecolor": draw.GRID,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.color": draw.MUTED,
+    "ytick.color": draw.MUTED,
+    "grid.color": draw.GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.labelcolor": draw.MUTED,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and takes the page's typeface
+    "svg.hashsalt": "granet",  # the same figure is the same bytes
+}
+_THEME = {draw.INK: "var(--ink)", draw.MUTED: "var(--muted)", draw.GRID: "var(--line)"}
+
+
+def svg(paint: Callable[[Axes], None], size: tuple[float, float], name: str, description: str) -> str:
+    """A figure of one pair of axes as an `<svg>` element to put into a page, where no other has its `name`."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        paint(figure.subplots())
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    # What is the figure's own in a file is the whole page's in a page: its style sheet and its ids.
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", text)
+    for colour, variable in _THEME.items():
+        text = text.replace(colour, variable)
+    box = re.search(r'viewBox="[^"]*"', text)
+    opening = f'<svg {box[0] if box else ""} role="img" aria-label="{escape(description)}">'
+    return opening + text[text.index(">") + 1 :]
+
+
+def png(
+    runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str], groups: Sequence[Sequence[int]]
+) -> bytes:
+    """The curves, and below them the layers' bars of each group of runs (given by their indices)."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    bars = [[runs[index] for index in group] for group in groups]
+    heights = [3.0, 3.0, *map(draw.bars_height, bars)]
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(11, sum(heights) + 0.4 + 0.25 * len(runs) / 3), layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
+        for index, (title, curve) in enumerate(draw.CURVES.items()):
+            axes = figure.add_subplot(grid[divmod(index, 2)])
+            curve(axes, runs, colours)
+            axes.set_title(title)
+        for row, (group, shown) in enumerate(zip(groups, bars, strict=True), start=2):
+            axes = figure.add_subplot(grid[row, :])
+            draw.layer_bars(axes, shown, [colours[index] for index in group])
+            axes.set_title(draw.plain(f"Sparsity of the layers of {shown[0].recipe.model}"))
+        handles = [Line2D([], [], color=colour) for colour in colours]
+        figure.legend(handles, map(draw.plain, names), loc="outside upper left", ncols=min(3, len(names)))
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=120, facecolor="white")
+    return buffer.getvalue()

@@ -1,0 +1,51 @@
+"""From run folders to the page and its picture."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from granet.report.figures import png
+from granet.report.labels import colours, labels
+from granet.report.page import page
+from granet.report.read import ReportedRun, find_runs, read_run
+from granet.training.files import atomic
+
+
+def write_report(paths: Sequence[Path], out: Path) -> list[ReportedRun]:
+    """Write the page about the runs in `paths` to `out`, and the PNG beside it; return the runs.
+
+    Everything is read and drawn before the first byte is written. ValueError for whatever is wrong with the input.
+    """
+    if out.suffix != ".html":
+        raise ValueError(f"out={str(out)!r}: must end in .html")
+    if not out.parent.is_dir() or out.is_dir():
+        raise ValueError(f"out={str(out)!r}: must be a file in a folder that exists")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("a report needs matplotlib: pip install 'granet[plots]'")
+    try:
+        runs = [read_run(folder) for folder in find_runs(paths)]
+    except OSError as error:
+        raise ValueError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    names, shades = labels(runs), colours(len(runs))
+    groups = same_layers(runs)
+    picture = png(runs, names, shades, groups)
+    text = page(runs, names, shades, groups)
+    try:
+        with atomic(out.with_suffix(".png")) as temporary:
+            temporary.write_bytes(picture)
+        with atomic(out) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except PermissionError as error:
+        raise ValueError(f"out={str(out)!r}: must be a file that can be written ({error.strerror})") from error
+    return runs
+
+
+def same_layers(runs: Sequence[ReportedRun]) -> list[list[int]]:
+    """Indices of the runs that have sparse layers, those with the same layers together."""
+    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for index, run in enumerate(runs):
+        if run.layers:
+            groups.setdefault(tuple((layer.name, layer.weights) for layer in run.layers), []).append(index)
+    return list(groups.values())

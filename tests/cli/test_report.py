@@ -1,0 +1,61 @@
+"""`granet report` after a real `granet train`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from granet.cli import main
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    threads = torch.get_num_threads()
+    try:
+        main(["train", "--epochs", "2", "--batch-size", "256", "--every", "2", "--no-dense-twin", "--out", str(folder)])
+    finally:
+        torch.set_num_threads(threads)
+    return folder
+
+
+def test_page_and_picture(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "page.html"
+    main(["report", str(runs), "--out", str(out)])
+    assert capsys.readouterr().out == f"1 run in {out} and {out.with_suffix('.png')}\n"
+    text = out.read_text(encoding="utf-8")
+    (folder,) = runs.iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert f"{summary['test_accuracy']:.2%}" in text and f"{summary['nonzero']:,}" in text
+    for layer in json.loads((folder / "layers.json").read_text()):
+        assert layer["name"] in text and f'<td class="number">{layer["active"]:,}</td>' in text
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("nothing", "runs='nothing'"),
+        (".", "runs='.'"),
+        ("{run} --out page.pdf", "out='page.pdf'"),
+        ("", "runs=()"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    arguments: str,
+    words: str,
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["report", *arguments.format(run=runs).split()])
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert words in message and message.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

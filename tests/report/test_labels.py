@@ -1,0 +1,46 @@
+"""Names and colours tell all runs apart."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from granet.report.labels import colours, labels
+from granet.report.read import ReportedRun, read_run
+from granet.training import Recipe
+
+GRANET = Recipe(method_fields={"sparsity": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("recipes", "expected"),
+    [
+        ([GRANET, GRANET.dense_twin()], ["granet 0.9", "dense"]),
+        ([GRANET, replace(GRANET, seed=1)], ["granet 0.9, seed 0", "granet 0.9, seed 1"]),
+        (
+            [GRANET, replace(GRANET, method_fields={"sparsity": 0.9, "initial_sparsity": 0.5})],
+            ["granet 0.9", "granet 0.9 from 0.5"],
+        ),
+        (
+            [GRANET, replace(GRANET, data="cifar10", model="vgg19")],
+            ["granet 0.9, digits_net on digits", "granet 0.9, vgg19 on cifar10"],
+        ),
+        ([GRANET, replace(GRANET, lr=0.2)], ["run0", "run1"]),
+    ],
+)
+def test_the_shortest_that_differs(make_run: Callable[..., Path], recipes: list[Recipe], expected: list[str]) -> None:
+    runs = [read_run(make_run(f"run{index}", recipe)) for index, recipe in enumerate(recipes)]
+    assert labels(runs) == expected
+
+
+def test_same_names_in_two_folders(make_run: Callable[..., Path]) -> None:
+    runs: list[ReportedRun] = [read_run(make_run("a/same")), read_run(make_run("b/same"))]
+    assert labels(runs) == [str(run.path) for run in runs]
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 40])
+def test_as_many_colours_as_runs(count: int) -> None:
+    shades = colours(count)
+    assert len(set(shades)) == count
+    assert all(len(shade) == 7 and int(shade[1:], 16) >= 0 for shade in shades)
