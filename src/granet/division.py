@@ -43,8 +43,7 @@ def _level(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:
     fills_at, shares, room = fills_at[order], shares[order], room[order]
     before = room.cumsum(0) - room
     from_here_on = shares.flip(0).cumsum(0).flip(0)
-    levels = torch.where(from_here_on > 0, (total - before).clamp(min=0) / from_here_on, 0.0)
-    overflows = (levels >= fills_at).cumprod(0)
-    first = overflows.sum()
     highest = torch.where(shares > 0, fills_at, 0.0).max()  # fills every layer that has a share
-    return torch.where(first < len(levels), levels.gather(0, first.clamp(max=len(levels) - 1)[None])[0], highest)
+    levels = torch.where(from_here_on > 0, (total - before).clamp(min=0) / from_here_on, highest)
+    first = (levels >= fills_at).cumprod(0).sum()
+    return torch.cat([levels, highest[None]]).gather(0, first[None])[0]

@@ -22,7 +22,7 @@ METHODS: dict[str, granet.Method] = {
     "rigl-itop": granet.RigLITOP(sparsity=0.8, every=9),
     "set": granet.SET(sparsity=0.8, every=9),
     "static": granet.Static(sparsity=0.8),
-    "granet-mean": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, end="75%", every=9, grow_batches=7),
+    "granet-mean": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, end="75%", every=9, grow_batches=9),
     "deep-r": granet.DeepR(sparsity=0.8, l1=1e-3, noise=0.1, log_every=9),
     "dsr": granet.DSR(sparsity=0.8, every=9, regrow=0.3, threshold=0.03),
     "snfs": granet.SNFS(sparsity=0.8, every=9),
