@@ -16,7 +16,7 @@ from granet.distributions import Uniform, counts, distribution, kept
 from granet.layers import SparseLayer
 from granet.net import SparseNet
 from granet.schedules import cubic
-from granet.scores import gradient, magnitude, random
+from granet.scores import gradient, magnitude, random, random_elsewhere
 
 YES, NO = torch.tensor(True), torch.tensor(False)
 SHAPES = [(8, 3, 3, 3), (10, 8), (4, 10)]
@@ -333,3 +333,93 @@ def test_masks_change_in_place_and_keep_their_layout() -> None:
         net.commit()
     assert [(layer.mask.data_ptr(), layer.mask.stride()) for layer in last.layers] == places
     assert all(map(torch.equal, masks(plain), masks(last)))
+
+
+# Drop and grow as moves of their own.
+
+
+def test_drop_takes_the_smallest_and_leaves_the_floor() -> None:
+    net = begin(sprouted(0.5, floor=2))
+    before = masks(net)
+    active = net.active.tolist()
+    gone = net.drop(torch.tensor([3, 0, 999]), magnitude)
+    net.commit()
+    assert gone.tolist() == [3, 0, active[2] - 2]
+    for layer, mask, count in zip(net.layers, before, gone.tolist(), strict=True):
+        sizes = layer.weight.detach().abs().masked_fill(~mask, math.inf).flatten()
+        expected = mask.flatten().clone()
+        expected[sizes.argsort(stable=True)[:count]] = False
+        assert torch.equal(layer.mask.flatten(), expected)
+    check_books(net)
+
+
+def test_grow_takes_the_largest_and_at_most_what_there_is() -> None:
+    net = begin(sprouted(0.5))
+    before = masks(net)
+    room = net.room.tolist()
+    net.grow(torch.tensor([4, 0, 999]), gradient)
+    net.commit()
+    assert net.active.tolist() == [int(mask.sum()) + n for mask, n in zip(before, (4, 0, room[2]), strict=True)]
+    assert int(net.regrown) == 4 + room[2]
+    new = net.layers[0].gradient.abs().masked_fill(before[0], -1).flatten().topk(4).indices
+    assert net.layers[0].mask.flatten()[new].all()
+    check_books(net)
+
+
+def test_remove_switches_off_named_places() -> None:
+    net = begin(sprouted(0.5))
+    before = masks(net)
+    places = [torch.rand(mask.shape, generator=torch.Generator().manual_seed(i)) < 0.3 for i, mask in enumerate(before)]
+    gone = net.remove(places)
+    net.commit()
+    assert gone.tolist() == [int((mask & where).sum()) for mask, where in zip(before, places, strict=True)]
+    assert all(
+        torch.equal(mask & ~where, layer.mask) for mask, where, layer in zip(before, places, net.layers, strict=True)
+    )
+    check_books(net)
+
+
+def test_moves_that_are_not_accepted_take_none() -> None:
+    net = begin(sprouted(0.5), accept=NO)
+    before = masks(net)
+    assert net.drop(torch.tensor([3, 3, 3]), magnitude).tolist() == [0, 0, 0]
+    assert net.remove([torch.ones_like(mask) for mask in before]).tolist() == [0, 0, 0]
+    net.grow(torch.tensor([3, 3, 3]), gradient)
+    net.commit()
+    assert all(map(torch.equal, before, masks(net)))
+    assert int(net.regrown) == 0
+    check_books(net)
+
+
+def test_what_a_method_may_look_at() -> None:
+    net = begin(sprouted(0.5))
+    pairs = [(layer.weight.detach().abs()[layer.mask], layer.numel) for layer in net.layers]
+    assert net.counts.tolist() == [len(weights) for weights, _ in pairs]
+    assert net.room.tolist() == [numel - len(weights) for weights, numel in pairs]
+    assert net.below(torch.tensor(0.7)).tolist() == [int((weights < 0.7).sum()) for weights, _ in pairs]
+    assert net.mean_size(magnitude).tolist() == pytest.approx([float(weights.mean()) for weights, _ in pairs])
+
+
+def test_layers_without_a_gradient_are_left_out_of_every_count() -> None:
+    net = sprouted(0.5)
+    net.open(1, net.layers[::2], YES)
+    assert net.counts.tolist() == net.active[::2].tolist()
+    net.grow(net.drop(torch.tensor([2, 3]), magnitude), gradient)
+    net.commit()
+    assert int(net.regrown) == 5
+    check_books(net)
+
+
+@pytest.mark.parametrize("count", [5, 60])
+def test_random_growth_elsewhere_takes_places_that_were_off_first(count: int) -> None:
+    """Of 80 weights 40 are on; 30 go. 5 find a new place each; of 60 only 40 do, and 20 return."""
+    net = begin(make([(8, 10)]), draw=0)
+    net.sprout(0.5, Uniform())
+    net.commit()
+    before = net.layers[0].mask.clone()
+    begin(net, 3).drop(torch.tensor([30]), magnitude)
+    net.grow(torch.tensor([count]), random_elsewhere)
+    net.commit()
+    after = net.layers[0].mask
+    assert int((after & ~before).sum()) == min(count, 40)
+    assert int(after.sum()) == 10 + count

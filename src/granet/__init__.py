@@ -4,21 +4,40 @@ from granet.clock import Clock
 from granet.flops import FlopsReport, TrainingFlops, flops
 from granet.history import UpdateRecord
 from granet.layers import SparseLayer
-from granet.methods import GMP, SET, GraNet, Method, MethodInfo, RigL, RigLITOP, Static, create_method, list_methods
+from granet.methods import (
+    DSR,
+    GMP,
+    SET,
+    SNFS,
+    DeepR,
+    GraNet,
+    Method,
+    MethodInfo,
+    RigL,
+    RigLITOP,
+    SNFSFixed,
+    Static,
+    create_method,
+    list_methods,
+)
 from granet.sparsifier import Sparsifier, sparsify
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DSR",
     "GMP",
     "SET",
+    "SNFS",
     "Clock",
     "FlopsReport",
+    "DeepR",
     "GraNet",
     "Method",
     "MethodInfo",
     "RigL",
     "RigLITOP",
+    "SNFSFixed",
     "SparseLayer",
     "Sparsifier",
     "Static",

@@ -27,6 +27,8 @@ class UpdateRecord:
     """A gradient was not finite, so nothing was changed."""
     active: tuple[int, ...]
     """Active weights of each layer, in the order of ``sparsifier.layers``."""
+    ever_active: float | None = None
+    """R_s, the share of weights that have been active at some time so far; None if the method does not track it."""
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> UpdateRecord:
@@ -40,23 +42,33 @@ class History:
     def __init__(self, numel: int) -> None:
         self._numel = numel
         self._done: list[UpdateRecord] = []
-        self._coming: list[tuple[int, float, Tensor, torch.cuda.Event | None]] = []
+        self._coming: list[tuple[int, float, bool, Tensor, torch.cuda.Event | None]] = []
         self._told = 0
 
-    def add(self, step: int, target: float, pruned: Tensor, regrown: Tensor, accepted: Tensor, active: Tensor) -> None:
-        numbers = torch.cat([torch.stack([pruned, regrown, accepted.long()]), active])
+    def add(
+        self,
+        step: int,
+        target: float,
+        pruned: Tensor,
+        regrown: Tensor,
+        accepted: Tensor,
+        active: Tensor,
+        ever_active: Tensor | None = None,
+    ) -> None:
+        ever = pruned if ever_active is None else ever_active  # some number in its place
+        numbers = torch.cat([torch.stack([pruned, regrown, accepted.long(), ever]), active])
         event = None
         if numbers.device.type == "cuda":
             host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
             numbers = host.copy_(numbers, non_blocking=True)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record()
-        self._coming.append((step, target, numbers, event))
+        self._coming.append((step, target, ever_active is not None, numbers, event))
 
     def arrived(self) -> list[UpdateRecord]:
         """Records that have come in since the last call; does not wait."""
         while self._coming:
-            event = self._coming[0][3]
+            event = self._coming[0][-1]
             if event is not None and not event.query():  # type: ignore[no-untyped-call]
                 break
             self._receive()
@@ -66,17 +78,20 @@ class History:
     def records(self) -> list[UpdateRecord]:
         """All records; waits for those still on their way."""
         while self._coming:
-            event = self._coming[0][3]
+            event = self._coming[0][-1]
             if event is not None:
                 event.synchronize()
             self._receive()
         return list(self._done)
 
     def _receive(self) -> None:
-        step, target, numbers, _ = self._coming.pop(0)
-        pruned, regrown, accepted, *active = numbers.tolist()
+        step, target, tracked, numbers, _ = self._coming.pop(0)
+        pruned, regrown, accepted, ever, *active = numbers.tolist()
         achieved = (self._numel - sum(active)) / self._numel
-        self._done.append(UpdateRecord(step, target, achieved, pruned, regrown, not accepted, tuple(active)))
+        ever_active = ever / self._numel if tracked else None
+        self._done.append(
+            UpdateRecord(step, target, achieved, pruned, regrown, not accepted, tuple(active), ever_active)
+        )
 
     def state(self) -> list[dict[str, Any]]:
         return [dataclasses.asdict(record) | {"active": list(record.active)} for record in self.records()]

@@ -29,6 +29,10 @@ class SparseLayer:
     """What a mask update reads, kept from the backward pass: for growth, the gradient before masking."""
     gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
     """The tensor that ``gradient`` was copied from."""
+    rate: float | Tensor = field(default=0.0, init=False, repr=False)
+    """The learning rate of the step before a mask update, for methods that move weights themselves."""
+    memory: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    """What the method keeps between updates about each weight."""
 
     def __post_init__(self) -> None:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)

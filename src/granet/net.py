@@ -31,6 +31,8 @@ class SparseNet:
         self.device = self.layers[0].weight.device
         self.active = to_device([layer.numel for layer in self.layers], self.device)
         """Active weights of each layer, as committed."""
+        self.memory: dict[str, Tensor] = {}
+        """What the method keeps between updates about the net as a whole."""
 
     @property
     def shapes(self) -> list[torch.Size]:
@@ -63,6 +65,9 @@ class SparseNet:
         torch._foreach_copy_(flat, [p.view(mask.shape) for p, mask in zip(self._proposed, flat, strict=True)])
         self.active = self.active.index_copy(0, self._index, self._counts)
         del self._proposed
+        for layer in self._movable:
+            if "ever_active" in layer.memory:
+                layer.memory["ever_active"].logical_or_(layer.mask)
 
     # The moves.
 
@@ -103,15 +108,100 @@ class SparseNet:
         moved = rounding(self._counts.double() * ratio).long() * self._accept
         self._rank(drop)
         self._counts = self._counts - moved
+        self.grow(moved, grow)
+
+    @torch.no_grad()
+    def drop(self, counts: Tensor, score: Score) -> Tensor:
+        """Switch off so many weights of each layer, those with the smallest scores; a layer keeps its floor.
+
+        Returns how many went.
+        """
+        going = torch.minimum(counts * self._accept, (self._counts - self.floor).clamp(min=0))
+        self._rank(score)
+        self._counts = self._counts - going
+        return going
+
+    @torch.no_grad()
+    def remove(self, where: Sequence[Tensor]) -> Tensor:
+        """Switch off the active weights at these places of each layer, whatever the floor; returns how many went."""
         self._settle()
-        rank(self._scores(grow), self._proposed, among=False).select(moved)
-        self._counts = self._counts + moved
-        self.regrown = self.regrown + moved.sum()
+        gone = []
+        for proposed, places in zip(self._proposed, where, strict=True):
+            going = (proposed & places.reshape(-1)).logical_and_(self._accept.to(proposed.device))
+            proposed.logical_xor_(going)
+            gone.append(going.count_nonzero().to(self.device))
+        self._counts = self._counts - torch.stack(gone)
+        return torch.stack(gone)
+
+    @torch.no_grad()
+    def grow(self, counts: Tensor, score: Score) -> None:
+        """Switch on so many inactive weights of each layer, those with the largest scores; at most all there are."""
+        coming = torch.minimum(counts * self._accept, self.room)
+        self._settle()
+        rank(self._scores(score), self._proposed, among=False).select(coming)
+        self._counts = self._counts + coming
+        self.regrown = self.regrown + coming.sum()
 
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
         """The whole numbers of weights that the layers keep; ValueError if there is no such division."""
         total = kept(self.numel, sparsity)
         return counts(self.shapes, distribution(self.shapes, total / self.numel), total, self.floor)
+
+    # What a method may want to know before it moves, all [movable layers] tensors.
+
+    @property
+    def movable(self) -> list[SparseLayer]:
+        """The layers that may change in this proposal."""
+        return self._movable
+
+    @property
+    def draw(self) -> int:
+        """The number of this proposal, for what is random."""
+        return self._draw
+
+    @property
+    def accept(self) -> Tensor:
+        """Whether this proposal may change anything, a bool tensor."""
+        return self._accept
+
+    @property
+    def counts(self) -> Tensor:
+        """Active weights of each layer, as proposed."""
+        return self._counts
+
+    @property
+    def room(self) -> Tensor:
+        """Inactive weights of each layer, as proposed."""
+        return constant([layer.numel for layer in self._movable], self.device) - self._counts
+
+    @torch.no_grad()
+    def below(self, threshold: Tensor) -> Tensor:
+        """Weights of each layer that were active at the start of this proposal and lie below ``threshold`` in size."""
+        small = [(layer.weight.abs() < threshold.to(layer.weight.device)) & layer.mask for layer in self._movable]
+        return torch.stack([places.count_nonzero().to(self.device) for places in small])
+
+    @torch.no_grad()
+    def mean_size(self, score: Score) -> Tensor:
+        """The mean absolute score of the weights of each layer that were active at the start of this proposal."""
+        sums = [
+            torch.where(layer.mask, scores, 0).abs().sum(dtype=torch.float64).to(self.device)
+            for layer, scores in zip(self._movable, self._scores(score), strict=True)
+        ]
+        return torch.stack(sums) / self.active[self._index].clamp(min=1)
+
+    # Every weight that was ever active, for those who ask (ITOP).
+
+    def track_ever_active(self) -> None:
+        """From now on remember which weights have been active at some time."""
+        for layer in self.layers:
+            layer.memory["ever_active"] = torch.zeros_like(layer.mask)
+
+    @property
+    def ever_active(self) -> Tensor | None:
+        """How many weights have been active at some time; None if nobody asked to remember."""
+        if not all("ever_active" in layer.memory for layer in self.layers):
+            return None
+        return torch.stack([layer.memory["ever_active"].count_nonzero().to(self.device) for layer in self.layers]).sum()
 
     # Thinning by one score twice in a row (prune, then drop) is thinning once to the second number, so the selection
     # is put off until a move needs its outcome.

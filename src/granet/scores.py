@@ -5,6 +5,7 @@ Selection ranks by absolute value, so a score hands over the raw tensor and no c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -35,6 +36,20 @@ def random(layer: SparseLayer, draw: int) -> Tensor:
     return uniform_noise(layer.weight, (layer.seed, layer.index, draw))
 
 
+def momentum(layer: SparseLayer, draw: int) -> Tensor:
+    """|m|, the exponential average of the dense gradient over all steps."""
+    return layer.memory["momentum"]
+
+
+def random_elsewhere(layer: SparseLayer, draw: int) -> Tensor:
+    """As :func:`random`, but weights that were active before this update come last: grown when nothing else is left.
+
+    The noise is a multiple of 2^-24, so that one such unit keeps the two kinds apart.
+    """
+    noise = random(layer, draw)
+    return torch.where(layer.mask, noise * 2.0**-24, noise + 2.0**-24)
+
+
 def uniform_noise(like: Tensor, key: tuple[int, ...]) -> Tensor:
     """Float32 noise of the shape and device of ``like``, 24 random bits for each (key, position)."""
     salts = [0x243F6A88, 0x85A308D3]  # digits of pi: two independent words from one key
@@ -43,6 +58,12 @@ def uniform_noise(like: Tensor, key: tuple[int, ...]) -> Tensor:
     x = torch.arange(like.numel(), dtype=torch.int32, device=like.device)
     x = _scramble(_scramble(x ^ _signed(salts[0])) ^ _signed(salts[1]))
     return ((x >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24).view(like.shape)
+
+
+def normal_noise(like: Tensor, key: tuple[int, ...]) -> Tensor:
+    """Float32 noise from N(0, 1), by Box and Muller from two uniform draws; the same again on the same device."""
+    radius = uniform_noise(like, (*key, 0)).neg_().log1p_().mul_(-2).sqrt_()  # of 1 - u, which is never 0
+    return uniform_noise(like, (*key, 1)).mul_(2 * math.pi).cos_().mul_(radius)
 
 
 _MIX = ((16, 0x7FEB352D), (15, 0x846CA68B))  # the multipliers of Wellons' "lowbias32" hash

@@ -13,9 +13,11 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.distributions import kept
+from granet.gradient_memory import take_in
 from granet.history import History, UpdateRecord
 from granet.layers import SparseLayer, find_layers
 from granet.masking import all_finite, zero_inactive
+from granet.memory import check_memory, memory_state
 from granet.methods import Method, method_name
 from granet.net import SparseNet
 from granet.optimizer_state import OptimizerState
@@ -73,6 +75,9 @@ class Sparsifier:
         self._net = SparseNet(layers, floor)
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
+        self._memory = method.gradient_memory
+        if self._memory is not None:
+            self._memory.begin(layers, self._updates)
         self._history = History(self._net.numel)
         self._target = method.target(clock)
         self._said: set[str] = set()
@@ -127,7 +132,7 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it before that only to read or clip the gradients as the
         optimizer will see them; growth still sees the dense gradients.
         """
-        if self._update_is_next:
+        if self._update_is_next or self._gradient_is_wanted:
             self._keep_gradients()
         zero_inactive(
             (layer.weight.grad, layer.mask) for layer in self._layers.values() if layer.weight.grad is not None
@@ -140,6 +145,10 @@ class Sparsifier:
         CUDA graph; growth then reads what ``.grad`` holds, unless :meth:`mask_gradients` kept it before.
         """
         due = self._update_is_next
+        if self._memory is not None and self._gradient_is_wanted:
+            take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
+            if not due:
+                self._forget_gradients()
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
         if self._always_mask or self._leak_check_due:
             self._mask_leaks()
@@ -154,6 +163,10 @@ class Sparsifier:
     @property
     def _update_is_next(self) -> bool:
         return self._clock.step + 1 in self._updates
+
+    @property
+    def _gradient_is_wanted(self) -> bool:
+        return self._memory is not None and self._memory.wants(self._clock.step + 1, self._updates)
 
     def _prepare(self) -> bool:
         self.mask_gradients()
@@ -195,14 +208,27 @@ class Sparsifier:
         if movable:
             self._target = self.method.target(self._clock)
             accept = all_finite(gradients, self._net.device)
+            if self.method.needs_rate:
+                self._read_rates()
             self._net.open(self._clock.step, movable, accept)
             self.method.update(self._net, self._clock)
             self._net.commit()
             self._apply_masks()
-            self._history.add(
-                self._clock.step, self._target, self._net.pruned, self._net.regrown, accept, self._net.active
-            )
+            if self.method.logged(self._clock):
+                self._history.add(
+                    self._clock.step, self._target, self._net.pruned, self._net.regrown, accept, self._net.active,
+                    self._net.ever_active,
+                )  # fmt: skip
+        if self._memory is not None:
+            self._memory.updated(self._net.layers)
         self._forget_gradients()
+
+    def _read_rates(self) -> None:
+        for group in self._optimizer.param_groups:
+            held = {id(parameter) for parameter in group["params"]}
+            for layer in self._layers.values():
+                if id(layer.weight) in held:
+                    layer.rate = group["lr"]
 
     def _forget_gradients(self) -> None:
         for layer in self._layers.values():
@@ -250,6 +276,7 @@ class Sparsifier:
             "target_sparsity": self._target,
             "shapes": {name: list(layer.weight.shape) for name, layer in self._layers.items()},
             "masks": {name: pack_bits(layer.mask) for name, layer in self._layers.items()},
+            "memory": memory_state(self._net),
             "history": self._history.state(),
         }
 
@@ -257,6 +284,8 @@ class Sparsifier:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where :meth:`state_dict` was taken; load the model and the optimizer first."""
         masks, history = self._check_state(state)
+        for tensor, value in check_memory(self._net, state.get("memory", {})):
+            tensor.copy_(value)
         for name, layer in self._layers.items():
             layer.mask.copy_(masks[name])
             layer.seed = state["seed"]

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeVar
 
 from granet.clock import Clock, Time
+from granet.gradient_memory import GradientMemory
 from granet.net import SparseNet
 
 DenseGradient = Literal["never", "on updates", "always"]
@@ -28,6 +29,8 @@ class Method(ABC):
 
     needs_gradient: ClassVar[bool] = False
     """Growth reads the dense gradient, so it is kept on update steps."""
+    needs_rate: ClassVar[bool] = False
+    """The method moves weights itself, by the optimizer's learning rate."""
     step_on_update: ClassVar[bool] = True
     """The optimizer takes its step on update steps too."""
 
@@ -51,6 +54,15 @@ class Method(ABC):
         """The sparsity asked for at that moment."""
         return self.sparsity
 
+    @property
+    def gradient_memory(self) -> GradientMemory | None:
+        """What growth reads of earlier steps' gradients; None for the gradient of the update step alone."""
+        return None
+
+    def logged(self, clock: Clock) -> bool:
+        """Whether the update of that moment goes into the history."""
+        return True
+
     def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method whose masks stay has none)
         """Propose new masks."""
 
@@ -64,6 +76,12 @@ def check_share(field: str, value: float) -> None:
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")
+
+
+def check_count(field: str, value: int) -> None:
+    """A whole number of things, at least one."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{field}={value!r}: must be a whole number, 1 or more")
 
 
 def periodic(clock: Clock, every: Time, start: Time, stop: int) -> range:

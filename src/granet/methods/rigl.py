@@ -9,7 +9,8 @@ import torch
 
 from granet.clock import Clock, Time
 from granet.distributions import distribution
-from granet.methods.base import Method, check_share, periodic, register
+from granet.gradient_memory import GradientMemory, mean_of
+from granet.methods.base import Method, check_count, check_share, periodic, register
 from granet.net import SparseNet
 from granet.schedules import cosine
 from granet.scores import gradient, magnitude
@@ -52,8 +53,18 @@ class RigL(SparseToSparse):
     end: Time = "75%"
     regrow: float = 0.3
     step_on_update: bool = True  # type: ignore[misc]
+    grow_batches: int = 1
+    """Growth reads the mean gradient of so many steps before an update."""
 
     needs_gradient: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("grow_batches", self.grow_batches)
+
+    @property
+    def gradient_memory(self) -> GradientMemory | None:
+        return mean_of(self.grow_batches)
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient, rounding=torch.floor)
@@ -66,15 +77,29 @@ class RigL(SparseToSparse):
 @register("rigl-itop", paper="Liu et al. 2021, arXiv 2102.02887", sparse_to_sparse=True, regrows=True)
 @dataclass(frozen=True, kw_only=True)
 class RigLITOP(SparseToSparse):
-    """RigL with rare updates up to the end, so that more weights are ever active (0.5 to 0.005, every 1000 steps)."""
+    """RigL with rare updates up to the end, so that more weights are ever active (0.5 to 0.005, every 1000 steps).
+
+    The history records their share: the in-time over-parameterization rate R_s.
+    """
 
     regrow_end: float = 0.005
+    grow_batches: int = 1
+    """Growth reads the mean gradient of so many steps before an update."""
 
     needs_gradient: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("regrow_end", self.regrow_end)
+        check_count("grow_batches", self.grow_batches)
+
+    @property
+    def gradient_memory(self) -> GradientMemory | None:
+        return mean_of(self.grow_batches)
+
+    def begin(self, net: SparseNet) -> None:
+        super().begin(net)
+        net.track_ever_active()
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient)

@@ -1,0 +1,49 @@
+"""A whole number of weights divided among layers in proportion to something, with room for only so many in each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from granet.selection import fill
+
+
+def divide(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:
+    """Whole numbers in proportion to ``shares``, none above ``room``, whose sum is exactly ``total``.
+
+    What a full layer cannot take goes to the others, in proportion again: layer l gets min(room_l, lambda * share_l)
+    with the one lambda for which that sums to ``total``. Fractions are rounded by largest remainder, the earlier layer
+    first among equals. Layers without a share get something only when all others are full; a total beyond all room
+    fills everything. Where all shares are zero, room takes their place. Shares that are not finite count as zero.
+
+    All arguments are tensors on one device, and so is the result: the host never waits for it.
+
+    >>> divide(torch.tensor(10), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([4, 9, 9])).tolist()
+    [4, 3, 3]
+    """
+    shares = shares.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
+    shares = torch.where(shares.sum() > 0, shares, room.double())
+    exact = torch.minimum(_level(total, shares, room) * shares, room.double())
+    least = exact.floor().long()
+    remainder = torch.where(least < room, exact - least, -1.0)
+    place = remainder.argsort(descending=True, stable=True).argsort()  # 0 for the largest remainder
+    one_more = (place < total - least.sum()) & (least < room)
+    return fill(least + one_more, room, total)
+
+
+def _level(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:
+    """The lambda of :func:`divide`.
+
+    Layers fill up in the order of room / share. With those before layer k (in that order) full, the others would get
+    lambda_k = (total - room before k) / (shares from k on) for each unit of share. If layer k then overflows, it is
+    full as well. The first that does not overflow gives the answer.
+    """
+    fills_at = torch.where(shares > 0, room / shares, torch.inf)
+    order = fills_at.argsort(stable=True)
+    fills_at, shares, room = fills_at[order], shares[order], room[order]
+    before = room.cumsum(0) - room
+    from_here_on = shares.flip(0).cumsum(0).flip(0)
+    highest = torch.where(shares > 0, fills_at, 0.0).max()  # fills every layer that has a share
+    levels = torch.where(from_here_on > 0, (total - before).clamp(min=0) / from_here_on, highest)
+    first = (levels >= fills_at).cumprod(0).sum()
+    return torch.cat([levels, highest[None]]).gather(0, first[None])[0]

@@ -1,0 +1,134 @@
+"""What growth reads besides the gradient of one batch: a mean over some steps, or an average over all.
+
+The optimizer's own buffers cannot serve: they are masked, and growth asks about the weights that are off. Gradients
+come here dense, once for each optimizer step that is taken; steps given up leave no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from granet.layers import SparseLayer
+
+
+class GradientMemory(Protocol):
+    """Decides which steps' gradients are wanted, and keeps what growth needs of them in ``layer.memory``."""
+
+    def begin(self, layers: Sequence[SparseLayer], updates: range) -> None:
+        """Make room; ValueError if it does not fit the updates."""
+        ...
+
+    def wants(self, step: int, updates: range) -> bool:
+        """Whether the dense gradient of that step is to be remembered."""
+        ...
+
+    def remember(self, layers: Sequence[SparseLayer], gradients: Sequence[Tensor]) -> None:
+        """Take in the gradients of one step."""
+        ...
+
+    def recall(self, layer: SparseLayer) -> Tensor | None:
+        """What stands in for the last gradient at an update; None where that itself is read."""
+        ...
+
+    def updated(self, layers: Sequence[SparseLayer]) -> None:
+        """An update is done."""
+        ...
+
+
+@dataclass(frozen=True)
+class MeanGradient:
+    """The mean gradient of the last ``batches`` steps before an update, the update step included.
+
+    RigL's authors suggest it for small batches, whose single gradient is a noisy guide. A gradient that is not finite
+    makes the mean so, and the update is skipped like any other on such a gradient.
+    """
+
+    batches: int
+
+    def begin(self, layers: Sequence[SparseLayer], updates: range) -> None:
+        if self.batches > updates.step:
+            raise ValueError(
+                f"grow_batches={self.batches!r}: must be at most every={updates.step}, the steps between two updates"
+            )
+        _make_room("gradient_mean", layers)
+
+    def wants(self, step: int, updates: range) -> bool:
+        return bool(updates) and step <= updates[-1] and (updates.start - step) % updates.step < self.batches
+
+    @torch.no_grad()
+    def remember(self, layers: Sequence[SparseLayer], gradients: Sequence[Tensor]) -> None:
+        means = [layer.memory["gradient_mean"] for layer in layers]
+        torch._foreach_add_(means, list(gradients), alpha=1 / self.batches)
+
+    def recall(self, layer: SparseLayer) -> Tensor:
+        return layer.memory["gradient_mean"]
+
+    def updated(self, layers: Sequence[SparseLayer]) -> None:
+        torch._foreach_zero_([layer.memory["gradient_mean"] for layer in layers])
+
+
+def mean_of(batches: int) -> MeanGradient | None:
+    """The mean of so many gradients; of one there is nothing to remember."""
+    return MeanGradient(batches) if batches > 1 else None
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """The exponential average over all steps, m <- decay * m + (1 - decay) * g: sparse momentum (SNFS).
+
+    It is for the score ``momentum`` and stays dense. What is not finite in a gradient counts as zero, for an average
+    that has once taken it in would never lose it.
+    """
+
+    decay: float
+
+    def begin(self, layers: Sequence[SparseLayer], updates: range) -> None:
+        _make_room("momentum", layers)
+
+    def wants(self, step: int, updates: range) -> bool:
+        return bool(updates) and step <= updates[-1]
+
+    @torch.no_grad()
+    def remember(self, layers: Sequence[SparseLayer], gradients: Sequence[Tensor]) -> None:
+        averages = [layer.memory["momentum"] for layer in layers]
+        finite = [gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for gradient in gradients]
+        torch._foreach_mul_(averages, self.decay)
+        torch._foreach_add_(averages, finite, alpha=1 - self.decay)
+
+    def recall(self, layer: SparseLayer) -> None:
+        return None
+
+    def updated(self, layers: Sequence[SparseLayer]) -> None:
+        pass
+
+
+@torch.no_grad()
+def take_in(memory: GradientMemory, layers: Sequence[SparseLayer], scale: Tensor | None) -> None:
+    """Let ``memory`` have the dense gradients of the step just taken; what it recalls is what an update will read.
+
+    Under GradScaler the gradients of a fused optimizer are still multiplied by ``scale``, which may change from step
+    to step.
+    """
+    held = []
+    for layer in layers:
+        gradient = layer.weight.grad if layer.gradient is None else layer.gradient
+        if gradient is not None:
+            held.append((layer, gradient.detach() if scale is None else gradient.detach() / scale.to(gradient.device)))
+    if held:
+        memory.remember([layer for layer, _ in held], [gradient for _, gradient in held])
+    for layer, _ in held:
+        recalled = memory.recall(layer)
+        if recalled is not None:
+            layer.gradient = recalled
+
+
+def _make_room(name: str, layers: Sequence[SparseLayer]) -> None:
+    """Zeros in the shape of each weight, in float32 at least: half precision cannot add up many small gradients."""
+    for layer in layers:
+        dtype = torch.promote_types(layer.weight.dtype, torch.float32)
+        layer.memory[name] = torch.zeros_like(layer.weight, dtype=dtype, requires_grad=False)

@@ -1,0 +1,44 @@
+"""The step of Deep-R besides the gradient: a drift toward zero, noise, and a sign that no weight may cross."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from granet.layers import SparseLayer
+from granet.net import SparseNet
+from granet.scores import normal_noise, uniform_noise
+
+_COIN, _NOISE = 1, 2  # what a random draw is for
+
+
+def fix_signs(net: SparseNet) -> None:
+    """Give each potential connection its sign for the whole training: that of its initial weight, or a coin's."""
+    for layer in net.layers:
+        weight = layer.weight.detach()
+        coin = uniform_noise(weight, (layer.seed, layer.index, 0, _COIN)) < 0.5
+        layer.memory["sign"] = torch.where(weight == 0, coin, weight > 0)
+
+
+@torch.no_grad()
+def walk(net: SparseNet, l1: float, noise: float) -> list[Tensor]:
+    r"""Move the active weights as Algorithm 1 of Bellec et al. (2018) does, beyond the gradient step just taken.
+
+    .. math:: \theta \leftarrow \theta - \eta \alpha + \sqrt{2 \eta T} \nu, \qquad w = s \theta
+
+    with the learning rate eta, the L1 coefficient alpha, the fixed sign s and nu from N(0, 1). The temperature is
+    T = eta * noise^2 / 2, so that the noise is eta * noise * nu, as in the authors' code.
+
+    Returns, for each layer, where theta fell below zero. Those weights are zero now, as if grown afresh.
+    """
+    return [_walk(layer, net.draw, l1, noise, net.accept) for layer in net.movable]
+
+
+def _walk(layer: SparseLayer, draw: int, l1: float, noise: float, accept: Tensor) -> Tensor:
+    weight, active = layer.weight, layer.mask & accept.to(layer.mask.device)
+    sign = layer.memory["sign"].to(weight.dtype).mul_(2).sub_(1)
+    change = normal_noise(weight, (layer.seed, layer.index, draw, _NOISE)).mul_(noise).sub_(sign * l1)
+    weight.add_(change.mul_(layer.rate).mul_(active).to(weight.dtype))
+    crossed = (weight * sign < 0).logical_and_(active)
+    weight.masked_fill_(crossed, 0)
+    return crossed

@@ -1,0 +1,61 @@
+"""What a method keeps between updates besides the masks: named tensors of the net and of its layers.
+
+DSR keeps its threshold in ``net.memory``, SNFS the momentum of each weight in ``layer.memory``. They are made when
+training begins and change in place; methods themselves hold no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from granet.net import SparseNet
+from granet.packing import pack_bits, unpack_bits
+
+NET = ""
+"""The place of the net's own memory among those of the layers: no parameter has an empty name."""
+
+
+def memory_state(net: SparseNet) -> dict[str, dict[str, Tensor]]:
+    """Copies of all that is kept, by layer and name; bool tensors as packed bits."""
+    return {
+        place: {name: _packed(tensor) for name, tensor in memory.items()}
+        for place, memory in _places(net).items()
+        if memory
+    }
+
+
+def check_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    """The tensors kept here, each with its value in ``state``; ValueError unless it holds exactly those."""
+    kept = {place: set(memory) for place, memory in _places(net).items() if memory}
+    there = {place: set(memory) for place, memory in state.items()} if isinstance(state, Mapping) else None
+    if there != kept:
+        names = sorted({name for names in kept.values() for name in names})
+        raise ValueError(f"state['memory']: must hold what the method keeps here, {', '.join(names) or 'nothing'}")
+    pairs = []
+    for place, memory in _places(net).items():
+        for name, tensor in memory.items():
+            try:
+                pairs.append((tensor, _unpacked(state[place][name], tensor)))
+            except (ValueError, AttributeError) as error:
+                raise ValueError(f"state['memory'][{place!r}][{name!r}]: is not of this model ({error})") from error
+    return pairs
+
+
+def _places(net: SparseNet) -> dict[str, dict[str, Tensor]]:
+    return {NET: net.memory} | {layer.name: layer.memory for layer in net.layers}
+
+
+def _packed(tensor: Tensor) -> Tensor:
+    return pack_bits(tensor) if tensor.dtype == torch.bool else tensor.detach().to("cpu", copy=True)
+
+
+def _unpacked(value: Tensor, like: Tensor) -> Tensor:
+    if like.dtype == torch.bool:
+        return unpack_bits(value, like.shape)
+    if value.shape != like.shape or value.dtype != like.dtype:
+        raise ValueError(f"{tuple(value.shape)} {value.dtype} for {tuple(like.shape)} {like.dtype}")
+    return value

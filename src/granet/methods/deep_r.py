@@ -1,0 +1,64 @@
+"""Deep-R: deep rewiring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from granet.clock import Clock, Time
+from granet.distributions import distribution
+from granet.langevin import fix_signs, walk
+from granet.methods.base import Method, check_count, register
+from granet.net import SparseNet
+from granet.scores import random
+
+
+@register("deep-r", paper="Bellec et al. 2018, arXiv 1711.05136", sparse_to_sparse=True, regrows=True)
+@dataclass(frozen=True, kw_only=True)
+class DeepR(Method):
+    """Deep rewiring: noise and an L1 drift after every step; a weight that crosses zero goes, a random one comes.
+
+    Every potential connection has a sign that never changes, and a weight is active only on that side of zero. A new
+    connection starts at zero. Each layer keeps its number of connections exactly. The noise follows the learning rate,
+    see :func:`granet.langevin.walk`.
+    """
+
+    distribution: str = "erk"
+    end: Time = "100%"
+    """No rewiring, noise or drift from here on."""
+    l1: float = 1e-5
+    """alpha, the drift toward zero for each unit of learning rate."""
+    noise: float = 1e-5
+    """Standard deviation of the noise for each unit of learning rate."""
+    log_every: int = 1000
+    """Masks change at every step; one step of so many goes into the history."""
+
+    needs_rate: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        distribution(self.distribution)
+        check_count("log_every", self.log_every)
+        for field in ("l1", "noise"):
+            value = getattr(self, field)
+            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise ValueError(f"{field}={value!r}: must be 0 or more")
+
+    def begin(self, net: SparseNet) -> None:
+        net.sprout(self.sparsity, distribution(self.distribution))
+        fix_signs(net)
+
+    def updates(self, clock: Clock) -> range:
+        end = clock.steps(self.end, "end")
+        if end > clock.total("end"):
+            raise ValueError(f"end={self.end!r}: must not be after the last step, total_steps={clock.total_steps}")
+        if end < 2:
+            raise ValueError(f"end={self.end!r}: must leave at least one step to rewire after, it is step {end}")
+        return range(1, end)
+
+    def logged(self, clock: Clock) -> bool:
+        return clock.step % self.log_every == 0
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        crossed = walk(net, self.l1, self.noise)
+        net.grow(net.remove(crossed), random)

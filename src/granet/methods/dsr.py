@@ -1,0 +1,52 @@
+"""DSR: dynamic sparse reparameterization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from granet.clock import Clock, Time
+from granet.division import divide
+from granet.methods.base import check_share, register
+from granet.methods.rigl import SparseToSparse
+from granet.net import SparseNet
+from granet.scores import magnitude, random_elsewhere
+
+
+@register("dsr", paper="Mostafa & Wang 2019, arXiv 1902.05967", sparse_to_sparse=True, regrows=True)
+@dataclass(frozen=True, kw_only=True)
+class DSR(SparseToSparse):
+    """Dynamic sparse reparameterization: one adaptive threshold prunes all layers, survivors attract random growth.
+
+    All weights below the threshold H go. If they were too few or too many, by more than ``tolerance`` of the number
+    wanted, H is doubled or halved for the next time. As many weights grow, at random places that were off, shared
+    out among layers in proportion to the weights that survived in each.
+    """
+
+    distribution: str = "uniform"
+    every: Time = 200
+    regrow: float = 0.1
+    """The share of all active weights that an update should move (N_p, as a share)."""
+    threshold: float = 1e-3
+    """H at the start."""
+    tolerance: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("tolerance", self.tolerance)
+        if not isinstance(self.threshold, int | float) or not 0 < self.threshold < float("inf"):
+            raise ValueError(f"threshold={self.threshold!r}: must be above 0, a size of weights")
+
+    def begin(self, net: SparseNet) -> None:
+        super().begin(net)
+        net.memory["threshold"] = torch.full((), self.threshold, dtype=torch.float64, device=net.device)
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        threshold = net.memory["threshold"]
+        wanted = self.regrow * net.counts.sum()
+        dropped = net.drop(net.below(threshold), magnitude)
+        net.grow(divide(dropped.sum(), net.counts, net.room), random_elsewhere)
+        factor = torch.where(dropped.sum() < (1 - self.tolerance) * wanted, 2.0, 1.0)
+        factor = torch.where(dropped.sum() > (1 + self.tolerance) * wanted, 0.5, factor)
+        threshold.mul_(torch.where(net.accept, factor, 1.0))

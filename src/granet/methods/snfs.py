@@ -1,0 +1,78 @@
+"""SNFS, sparse momentum: weights go where the momentum is, in the layer and among layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from granet.clock import Clock, Time
+from granet.division import divide
+from granet.gradient_memory import GradientMemory, Momentum
+from granet.methods.base import check_share, register
+from granet.methods.rigl import SparseToSparse
+from granet.net import SparseNet
+from granet.schedules import cosine
+from granet.scores import magnitude, momentum
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseMomentum(SparseToSparse):
+    """What both variants share: the momentum of every weight, also of those that are off, in a memory of its own."""
+
+    momentum: float = 0.9
+    """Decay of the exponential average of the dense gradient, m <- momentum * m + (1 - momentum) * g."""
+
+    needs_gradient: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("momentum", self.momentum)
+
+    @property
+    def gradient_memory(self) -> GradientMemory:
+        return Momentum(self.momentum)
+
+
+@register("snfs", paper="Dettmers & Zettlemoyer 2019, arXiv 1907.04840", sparse_to_sparse=True, regrows=True)
+@dataclass(frozen=True, kw_only=True)
+class SNFS(SparseMomentum):
+    """Sparse momentum: drop by magnitude, share out by each layer's mean momentum, grow by momentum.
+
+    Once an epoch each layer drops r_t of its weights (0.5 to 0.005 along a cosine). What all layers dropped is shared
+    out in proportion to mean |m| over a layer's active weights, taken before the drop, and grows where |m| is largest.
+    Full layers pass their surplus on to the others.
+    """
+
+    distribution: str = "uniform"
+    every: Time = "1ep"
+    regrow_end: float = 0.005
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("regrow_end", self.regrow_end)
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        demand = net.mean_size(momentum)
+        dropped = net.drop(torch.ceil(net.counts * self.regrow_ratio(clock)).long(), magnitude)
+        net.grow(divide(dropped.sum(), demand, net.room), momentum)
+
+    def regrow_ratio(self, clock: Clock) -> float:
+        return cosine(self.regrow, self.regrow_end, clock.progress)
+
+
+@register("snfs-fixed", paper="as run in Evci et al. 2020, arXiv 1911.11134", sparse_to_sparse=True, regrows=True)
+@dataclass(frozen=True, kw_only=True)
+class SNFSFixed(SparseMomentum):
+    """Sparse momentum with fixed layer counts, as in RigL's tables: RigL with growth by momentum."""
+
+    every: Time = 100
+    end: Time = "75%"
+    regrow: float = 0.3
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=momentum, rounding=torch.floor)
+
+    def regrow_ratio(self, clock: Clock) -> float:
+        return cosine(self.regrow, 0.0, clock.step / clock.steps(self.end))

@@ -1,0 +1,188 @@
+"""What methods remember besides masks: saved, loaded, copied and refused together with them."""
+
+import copy
+import io
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import granet
+
+Kit = SimpleNamespace
+Run = tuple[nn.Module, torch.optim.Optimizer, granet.Sparsifier]
+STEPS = 16
+METHODS = {
+    "deep-r": granet.DeepR(sparsity=0.7, l1=0.02, noise=0.05, log_every=3),
+    "dsr": granet.DSR(sparsity=0.7, every=3, regrow=0.2, threshold=0.02),
+    "snfs": granet.SNFS(sparsity=0.7, every=3),
+    "snfs-fixed": granet.SNFSFixed(sparsity=0.7, every=3),
+    "rigl-mean": granet.RigL(sparsity=0.7, every=3, grow_batches=3),
+    "itop": granet.RigLITOP(sparsity=0.7, every=3),
+}
+KEPT = {
+    "deep-r": {"sign"},
+    "dsr": {"threshold"},
+    "snfs": {"momentum"},
+    "snfs-fixed": {"momentum"},
+    "rigl-mean": {"gradient_mean"},
+    "itop": {"ever_active"},
+}
+
+
+def start(kit: Kit, name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Run:
+    model = kit.net(seed, dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return model, optimizer, granet.sparsify(model, optimizer, METHODS[name], total_steps=STEPS, seed=seed)
+
+
+def memory(sparsifier: granet.Sparsifier) -> dict[str, Tensor]:
+    state = sparsifier.state_dict()["memory"]
+    return {f"{place}/{name}": tensor for place, kept in state.items() for name, tensor in kept.items()}
+
+
+def everything(kit: Kit, run: Run) -> dict[str, Tensor]:
+    return kit.snapshot(*run) | {f"memory {name}": tensor for name, tensor in memory(run[2]).items()}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_state_holds_what_the_method_keeps(kit: Kit, name: str) -> None:
+    run = start(kit, name)
+    kit.train(*run[:2], 7)
+    assert {key.rpartition("/")[2] for key in memory(run[2])} == KEPT[name]
+    assert all(tensor.device.type == "cpu" for tensor in memory(run[2]).values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_resumed_run_equals_an_uninterrupted_one(kit: Kit, name: str, dtype: torch.dtype) -> None:
+    """Saved after 7 steps, in the middle of a window of gradients; through a file without pickled objects."""
+    whole = start(kit, name, dtype=dtype)
+    kit.train(*whole[:2], 7, dtype=dtype)
+    file = io.BytesIO()
+    torch.save([part.state_dict() for part in whole], file)
+    file.seek(0)
+    resumed = start(kit, name, seed=5, dtype=dtype)
+    for part, state in zip(resumed, torch.load(file, weights_only=True), strict=True):
+        part.load_state_dict(state)
+    for run in (whole, resumed):
+        kit.train(*run[:2], STEPS - 7, seed=7, dtype=dtype)
+        kit.check_zeros(run[2])
+    kit.check_equal(everything(kit, whole), everything(kit, resumed))
+    assert whole[2].history == resumed[2].history
+    assert whole[2].sparsity == pytest.approx(0.7, abs=0.001)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_state_is_a_copy(kit: Kit, name: str) -> None:
+    run = start(kit, name)
+    kit.train(*run[:2], 4)
+    state = memory(run[2])
+    frozen = {key: tensor.clone() for key, tensor in state.items()}
+    kit.train(*run[:2], 7)
+    kit.check_equal(state, frozen)
+    if name != "deep-r":  # signs never change
+        assert any(not torch.equal(tensor, frozen[key]) for key, tensor in memory(run[2]).items())
+
+
+@pytest.mark.parametrize("how", ["copied", "pickled"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_training_copied_whole_goes_its_own_way(kit: Kit, name: str, how: str) -> None:
+    run = start(kit, name)
+    kit.train(*run[:2], 5)
+    if how == "copied":
+        twin: Run = copy.deepcopy(run)
+    else:
+        file = io.BytesIO()
+        torch.save(run, file)
+        file.seek(0)
+        twin = torch.load(file, weights_only=False)
+    before = everything(kit, run)
+    kit.train(*twin[:2], STEPS - 5, seed=7)
+    kit.check_equal(before, everything(kit, run))
+    kit.train(*run[:2], STEPS - 5, seed=7)
+    kit.check_equal(everything(kit, run), everything(kit, twin))
+    assert run[2].history == twin[2].history
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_removed_it_remembers_and_moves_nothing_more(kit: Kit, name: str) -> None:
+    run = start(kit, name)
+    kit.train(*run[:2], 5)
+    run[2].remove()
+    before = memory(run[2]) | {f"mask {key}": mask.clone() for key, mask in run[2].masks.items()}
+    kit.train(*run[:2], 5)
+    kit.check_equal(before, memory(run[2]) | {f"mask {key}": mask for key, mask in run[2].masks.items()})
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_steps_that_a_scaler_gives_up_leave_no_trace(kit: Kit, name: str, fused: bool) -> None:
+    model = kit.net().eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, fused=fused)
+    run = model, optimizer, granet.sparsify(model, optimizer, METHODS[name], total_steps=STEPS)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    for step, batch in enumerate(kit.batches(STEPS), start=1):
+        for spoilt in [True, False] if step in (2, 3) else [False]:
+            before = everything(kit, run)
+            optimizer.zero_grad()
+            scaler.scale(nn.functional.cross_entropy(model(batch[0]), batch[1])).backward()
+            if spoilt:
+                model[4].weight.grad[0, 0] = torch.inf
+            scaler.step(optimizer)
+            scaler.update()
+            if spoilt:
+                kit.check_equal(before, everything(kit, run))
+        kit.check_zeros(run[2])
+    assert run[2].step == STEPS
+    assert not any(record.skipped for record in run[2].history)
+
+
+def without(state: dict[str, Any]) -> None:
+    del state["memory"]
+
+
+def misplaced(state: dict[str, Any]) -> None:
+    state["memory"]["0.weight"]["other"] = state["memory"]["0.weight"].pop(next(iter(state["memory"]["0.weight"])))
+
+
+def misshapen(state: dict[str, Any]) -> None:
+    kept = state["memory"]["0.weight"]
+    for name in kept:
+        kept[name] = torch.zeros(3)
+
+
+def no_tensor(state: dict[str, Any]) -> None:
+    kept = state["memory"]["0.weight"]
+    for name in kept:
+        kept[name] = "text"
+
+
+@pytest.mark.parametrize("spoil", [without, misplaced, misshapen, no_tensor])
+@pytest.mark.parametrize("name", ["deep-r", "snfs", "itop"])
+def test_a_memory_that_does_not_fit_is_refused_whole(kit: Kit, name: str, spoil: Any) -> None:
+    run, other = start(kit, name), start(kit, name, seed=1)
+    kit.train(*other[:2], 7)
+    state = copy.deepcopy(other[2].state_dict())
+    spoil(state)
+    before = everything(kit, run)
+    with pytest.raises(ValueError, match=r"state\['memory'\]"):
+        run[2].load_state_dict(state)
+    kit.check_equal(before, everything(kit, run))
+    assert run[2].step == 0
+
+
+def test_methods_without_memory_keep_none(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.RigL(sparsity=0.5, every=3), total_steps=STEPS)
+    kit.train(model, optimizer, 5)
+    state = sparsifier.state_dict()
+    assert state["memory"] == {}
+    del state["memory"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sparsifier.load_state_dict(state)  # as saved before there was any memory
