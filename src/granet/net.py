@@ -87,7 +87,8 @@ class SparseNet:
             budget = ranking.global_counts(kept(self.numel, sparsity) - immovable, floors)
         else:
             shares = to_device(self.shares(sparsity, scope), self.device)[self._index]
-            budget = fill(torch.minimum(shares, before), before, shares.sum())  # rounding may ask back what is gone
+            # Rounding may ask back what is gone.
+            budget = self._whole(fill(torch.minimum(shares, before), before, shares.sum()))
         self._counts = torch.where(self._accept, budget, before)
         self.pruned = self.pruned + before.sum() - self._counts.sum()
 
@@ -100,11 +101,11 @@ class SparseNet:
         The smallest ``drop`` scores go; the largest ``grow`` scores among all inactive weights come, the just dropped
         included. A weight dropped and grown at once was never switched off, so it keeps its value and optimizer state.
         """
-        moved = rounding(self._counts.double() * ratio).long() * self._accept
+        moved = self._portion(ratio, rounding)
         self._rank(drop)
         self._counts = self._counts - moved
         self._settle()
-        rank(self._scores(grow), self._proposed, among=False).select(moved)
+        self._ranked(grow, among=False).select(moved)
         self._counts = self._counts + moved
         self.regrown = self.regrown + moved.sum()
 
@@ -120,7 +121,7 @@ class SparseNet:
         """The proposed weights by that score, about to be thinned to ``self._counts``."""
         if self._thinning is None or self._thinning[0] is not score:
             self._settle()
-            self._thinning = score, rank(self._scores(score), self._proposed, among=True)
+            self._thinning = score, self._ranked(score, among=True)
         return self._thinning[1]
 
     def _settle(self) -> None:
@@ -128,8 +129,24 @@ class SparseNet:
             self._thinning[1].select(self._counts)
             self._thinning = None
 
+    # What a pattern other than single weights does in its own way.
+
+    def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
+        """ValueError if the layer cannot have that mask."""
+
     def _scores(self, score: Score) -> list[Tensor]:
         return [score(layer, self._draw) for layer in self._movable]
+
+    def _ranked(self, score: Score, among: bool) -> Ranking:
+        return rank(self._scores(score), self._proposed, among)
+
+    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
+        """That share of each layer's active weights."""
+        return rounding(self._counts.double() * ratio).long() * self._accept
+
+    def _whole(self, counts: Tensor) -> Tensor:
+        """The nearest counts that the layers can have."""
+        return counts
 
 
 def _flat_copies(masks: Sequence[Tensor]) -> list[Tensor]:

@@ -17,9 +17,9 @@ from granet.history import History, UpdateRecord
 from granet.layers import SparseLayer, find_layers
 from granet.masking import all_finite, zero_inactive
 from granet.methods import Method, method_name
-from granet.net import SparseNet
 from granet.optimizer_state import OptimizerState
 from granet.packing import pack_bits, unpack_bits
+from granet.pattern_net import make_net
 from granet.step_hooks import StepHooks, hooked_owners
 
 
@@ -70,7 +70,7 @@ class Sparsifier:
         self._layers = {layer.name: layer for layer in layers}
         _check_floor(floor, layers, method.sparsity)
         _check_held(optimizer, layers)
-        self._net = SparseNet(layers, floor)
+        self._net = make_net(layers, floor, method.pattern, method.sparsity)
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
         self._history = History(self._net.numel)
@@ -286,6 +286,7 @@ class Sparsifier:
         for name, layer in self._layers.items():
             try:
                 masks[name] = unpack_bits(state["masks"][name], layer.weight.shape)
+                self._net.check_mask(layer, masks[name])
             except (KeyError, ValueError) as error:
                 raise ValueError(
                     f"state['masks'][{name!r}]: must be the packed mask of that weight ({error})"

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from granet.clock import Clock, Time
 from granet.net import SparseNet
+from granet.patterns import check_pattern
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,14 @@ class Method(ABC):
     sparsity: float
     """Share of zeros among all sparsified weights at the end, in [0, 1)."""
 
+    pattern: str = dataclasses.field(default="weight", kw_only=True)
+    """What is kept or dropped together: ``weight``, ``filter``, ``fan-in``, blocks (``4x1``) or N:M (``2:4``).
+
+    N:M gives every layer the same density, whatever ``scope`` and ``distribution`` say.
+    """
+
+    takes_pattern: ClassVar[bool] = False
+    """It works with every pattern, not only on single weights."""
     needs_gradient: ClassVar[bool] = False
     """Growth reads the dense gradient, so it is kept on update steps."""
     step_on_update: ClassVar[bool] = True
@@ -31,6 +40,11 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         check_share("sparsity", self.sparsity)
+        check_pattern(self.pattern, self.sparsity)
+        if self.pattern != "weight" and not self.takes_pattern:
+            raise ValueError(
+                f"pattern={self.pattern!r}: must be weight, {method_name(self)} works on single weights only"
+            )
 
     @abstractmethod
     def begin(self, net: SparseNet) -> None:
@@ -89,6 +103,10 @@ class MethodInfo:
     @property
     def needs_gradient(self) -> bool:
         return self.cls.needs_gradient
+
+    @property
+    def takes_pattern(self) -> bool:
+        return self.cls.takes_pattern
 
 
 _METHODS: dict[str, MethodInfo] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from granet.clock import Clock, Time
 from granet.distributions import Distribution, Uniform
@@ -72,6 +73,8 @@ class Gradual(Method):
 @dataclass(frozen=True, kw_only=True)
 class GMP(Gradual):
     """Gradual magnitude pruning from a dense start; pruned weights are zeroed and never return."""
+
+    takes_pattern: ClassVar[bool] = True
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.prune_to(self.target(clock), magnitude, self.share)

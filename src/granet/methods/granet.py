@@ -36,6 +36,7 @@ class GraNet(Gradual):
     regrow_end: float = 0.005
 
     needs_gradient: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -54,6 +54,7 @@ class RigL(SparseToSparse):
     step_on_update: bool = True  # type: ignore[misc]
 
     needs_gradient: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient, rounding=torch.floor)
@@ -71,6 +72,7 @@ class RigLITOP(SparseToSparse):
     regrow_end: float = 0.005
 
     needs_gradient: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
