@@ -53,7 +53,7 @@ class PatternNet(SparseNet, Generic[P]):
 
     def _whole(self, counts: Tensor) -> Tensor:
         quanta = self._movable_quanta
-        return (counts + quanta // 2) // quanta * quanta
+        return (counts + (quanta - 1) // 2) // quanta * quanta
 
     @property
     def _movable_quanta(self) -> Tensor:

@@ -119,6 +119,7 @@ class Groups:
 
 
 Pattern = Blocks | Groups
+FILTERS = Blocks("filter", 1, None)
 
 
 def parse_pattern(text: str) -> Pattern | None:
@@ -132,7 +133,7 @@ def parse_pattern(text: str) -> Pattern | None:
     if text == "weight":
         return None
     if text == "filter":
-        return Blocks(text, 1, None)
+        return FILTERS
     if text == "fan-in":
         return Groups(text, None, None)
     if isinstance(text, str):

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.distributions import kept
+from granet.filters import Followers, find_followers
 from granet.history import History, UpdateRecord
 from granet.layers import SparseLayer, find_layers
 from granet.masking import all_finite, zero_inactive
@@ -51,7 +52,8 @@ def sparsify(
         raise ValueError(f"seed={seed!r}: must be a whole number")
     layers = find_layers(model, include, exclude, seed)
     clock = Clock(0, total_steps, steps_per_epoch)
-    return Sparsifier(layers, optimizer, method, clock, floor)
+    followers = find_followers(model, layers) if method.pattern == "filter" else None
+    return Sparsifier(layers, optimizer, method, clock, floor, followers)
 
 
 class Sparsifier:
@@ -62,12 +64,20 @@ class Sparsifier:
     """
 
     def __init__(
-        self, layers: Sequence[SparseLayer], optimizer: Optimizer, method: Method, clock: Clock, floor: int
+        self,
+        layers: Sequence[SparseLayer],
+        optimizer: Optimizer,
+        method: Method,
+        clock: Clock,
+        floor: int,
+        followers: Followers | None = None,
     ) -> None:
         self.method = method
         self._clock = clock
         self._updates = method.updates(clock)
         self._layers = {layer.name: layer for layer in layers}
+        self._followers = followers
+        self._masked = [*layers, *(followers.layers if followers else ())]
         _check_floor(floor, layers, method.sparsity)
         _check_held(optimizer, layers)
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
@@ -129,9 +139,7 @@ class Sparsifier:
         """
         if self._update_is_next:
             self._keep_gradients()
-        zero_inactive(
-            (layer.weight.grad, layer.mask) for layer in self._layers.values() if layer.weight.grad is not None
-        )
+        zero_inactive((layer.weight.grad, layer.mask) for layer in self._masked if layer.weight.grad is not None)
 
     def advance(self) -> None:
         """Count one optimizer step and, if it is time, update the masks.
@@ -210,8 +218,10 @@ class Sparsifier:
 
     def _apply_masks(self) -> None:
         """Weights and optimizer state become zero where the masks now say inactive."""
-        zero_inactive((layer.weight, layer.mask) for layer in self._layers.values())
-        self._state.clear_inactive(self._layers.values())
+        if self._followers is not None:
+            self._followers.follow()
+        zero_inactive((layer.weight, layer.mask) for layer in self._masked)
+        self._state.clear_inactive(self._masked)
         self._leak_check_due = self._target > 0 and self._leak_checks_left > 0
 
     def _mask_leaks(self) -> None:
@@ -224,11 +234,11 @@ class Sparsifier:
             self._leak_check_due = False
             history = self._history.records()
             self._leak_checks_left -= not (history and history[-1].skipped)  # no mask changed there
-            moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers.values())
+            moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._masked)
             self._always_mask = self._always_mask or any(map(bool, moved))
         if self._always_mask:
-            zero_inactive((layer.weight, layer.mask) for layer in self._layers.values())
-            self._state.clear_inactive(self._layers.values())
+            zero_inactive((layer.weight, layer.mask) for layer in self._masked)
+            self._state.clear_inactive(self._masked)
 
     def _say_once(self, topic: str, message: str) -> None:
         if topic not in self._said:
