@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from granet.layers import SparseLayer
 from granet.patterns import Groups
@@ -32,7 +33,8 @@ class BlockRanking:
         sizes = constant(self._sizes, floors.device)
         floors = -(-floors // sizes)
         if len(set(self._sizes)) == 1:
-            return self._blocks.global_counts((total + self._sizes[0] // 2) // self._sizes[0], floors) * sizes
+            nearest = (total + (self._sizes[0] - 1) // 2) // self._sizes[0]
+            return self._blocks.global_counts(nearest, floors) * sizes
         return self._nearest(total, floors, sizes) * sizes
 
     def _nearest(self, total: Tensor, floors: Tensor, sizes: Tensor) -> Tensor:
@@ -54,9 +56,10 @@ class BlockRanking:
         within = torch.empty_like(place).scatter_(0, by_layer, place - begin[layer[by_layer]])
         asked = (within < floors[layer]) & candidates
         line = best_first[(~asked[best_first]).to(torch.uint8).argsort(stable=True)]
-        weights = (sizes[layer] * candidates)[line].cumsum(0)
-        away = torch.where(place < asked.sum() - 1, torch.iinfo(torch.int64).max, (weights - total).abs())
-        wins = (place <= away.argmin()) & candidates[line]
+        before = pad((sizes[layer] * candidates)[line].cumsum(0), (1, 0))
+        too_few = torch.arange(len(before), device=device) < asked.sum()
+        cut = torch.where(too_few, torch.iinfo(torch.int64).max, (before - total).abs()).argmin()
+        wins = (place < cut) & candidates[line]
         return torch.zeros_like(sizes).index_add(0, layer[line], wins.long())
 
 
@@ -99,7 +102,7 @@ class GroupRanking:
         down = free // quanta * quanta
         lots = torch.where(free > down, quanta, 0)  # what rounding up adds
         order = ((free - down) / quanta).argsort(descending=True, stable=True)
-        sums = torch.nn.functional.pad(lots[order].cumsum(0), (1, 0)) + down.sum()
+        sums = pad(lots[order].cumsum(0), (1, 0)) + down.sum()
         up = torch.arange(len(order), device=device) < (sums - total).abs().argmin()
         return down + lots * torch.zeros_like(up).scatter_(0, order, up)
 

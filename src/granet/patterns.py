@@ -66,7 +66,7 @@ class Blocks:
         """The mask of the weights, from that of the blocks."""
         shape = _shape(layer)
         blocks = units.view(shape[0] // self.rows, 1, -1, 1).expand(-1, self.rows, -1, self._columns(layer))
-        return _as_stored(layer, blocks.reshape(shape))
+        return _as_stored(layer, blocks.reshape(shape).contiguous())
 
     def holds(self, layer: SparseLayer, mask: Tensor) -> bool:
         """Whether every block of the mask is all active or all inactive."""
