@@ -1,8 +1,13 @@
 """What must be zero besides its weights for a dropped filter to output zero: its bias, and what a batch norm adds.
 
 A batch norm that sees zeros outputs its bias, less its running mean when it evaluates. Both are held at zero for
-dropped filters. The norm's factor then multiplies zero, so it may stay, and gradients still reach the dropped filter,
-which growth needs. Nothing is done further on: the next layer keeps its weights for inputs that are zero.
+dropped filters; the norm's factor then multiplies zero and may stay. Nothing is done further on: the next layer keeps
+its weights for inputs that are zero.
+
+A filter that outputs exactly zero into a ReLU gets no gradient, for the slope of a ReLU is 0 there: growth would not
+see it, and once grown from zero it would never move. So as long as filters may grow back, their biases are left alone
+and a dropped filter outputs a constant; from the last mask update on it outputs zero. Biases that are zero themselves,
+as a batch norm's are at first, are no help: filters that a random start leaves out hardly ever come to life.
 """
 
 from __future__ import annotations
@@ -38,6 +43,11 @@ class Followers:
         zero_inactive(
             (norm.running_mean, _active(filters)) for filters, norm in self.norms if norm.running_mean is not None
         )
+
+    def let_go(self) -> None:
+        """Mask nothing, as long as filters may grow back."""
+        for bias in self.layers:
+            bias.mask.fill_(True)
 
 
 def find_followers(model: nn.Module, layers: Sequence[SparseLayer]) -> Followers:

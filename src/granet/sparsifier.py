@@ -17,7 +17,7 @@ from granet.filters import Followers, find_followers
 from granet.history import History, UpdateRecord
 from granet.layers import SparseLayer, find_layers
 from granet.masking import all_finite, zero_inactive
-from granet.methods import Method, method_name
+from granet.methods import Method, may_regrow, method_name
 from granet.optimizer_state import OptimizerState
 from granet.packing import pack_bits, unpack_bits
 from granet.pattern_net import make_net
@@ -219,7 +219,8 @@ class Sparsifier:
     def _apply_masks(self) -> None:
         """Weights and optimizer state become zero where the masks now say inactive."""
         if self._followers is not None:
-            self._followers.follow()
+            last = self._updates[-1] if self._updates and may_regrow(self.method) else 0
+            self._followers.follow() if self._clock.step >= last else self._followers.let_go()
         zero_inactive((layer.weight, layer.mask) for layer in self._masked)
         self._state.clear_inactive(self._masked)
         self._leak_check_due = self._target > 0 and self._leak_checks_left > 0

@@ -1,6 +1,6 @@
 """The methods, one file each; importing this package registers them."""
 
-from granet.methods.base import Method, MethodInfo, create_method, list_methods, method_name
+from granet.methods.base import Method, MethodInfo, create_method, list_methods, may_regrow, method_name
 from granet.methods.gmp import GMP
 from granet.methods.granet import GraNet
 from granet.methods.rigl import RigL, RigLITOP
@@ -18,5 +18,6 @@ __all__ = [
     "Static",
     "create_method",
     "list_methods",
+    "may_regrow",
     "method_name",
 ]

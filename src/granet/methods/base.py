@@ -134,6 +134,11 @@ def method_name(method: Method) -> str:
     return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
 
 
+def may_regrow(method: Method) -> bool:
+    """Whether a weight that is gone may return; taken for granted of a user's own method."""
+    return next((info.regrows for info in _METHODS.values() if info.cls is type(method)), True)
+
+
 def create_method(name: str, **fields: Any) -> Method:
     """A method by name.
 
