@@ -76,7 +76,7 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer]) -> Followers
             continue
         for user in node.users:
             norm = modules.get(str(user.target)) if user.op == "call_module" else None
-            if isinstance(norm, _BatchNorm) and user.target in once and len(node.users) == 1:
+            if isinstance(norm, _BatchNorm) and user.target in once:
                 followers.norms.append((leader, norm))
                 _add_bias(followers, leader, norm, str(user.target))
             if user.op == "output":

@@ -298,6 +298,17 @@ def test_a_norm_behind_a_sum_keeps_its_bias() -> None:
     assert model.outer.bias.all()
 
 
+def test_a_norm_behind_two_layers_keeps_its_bias() -> None:
+    class Shared(Block):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.inner(self.first(x)) + self.inner(self.second(x))).mean((2, 3))
+
+    model = biased(Shared())
+    static(model)
+    assert model.inner.bias.all()
+    assert not model.first.bias.all()
+
+
 def test_a_model_that_cannot_be_traced_is_warned_about_once() -> None:
     model = biased(Stubborn())
     with pytest.warns(UserWarning, match=r"pattern='filter': the model cannot be traced") as caught:
@@ -310,3 +321,11 @@ def test_a_model_that_cannot_be_traced_is_warned_about_once() -> None:
 def test_a_classifier_among_the_filters_is_warned_about() -> None:
     with pytest.warns(UserWarning, match=r"'2.weight' is an output of the model; exclude=\('2.weight',\) spares it"):
         static(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)))
+
+
+def test_a_compiled_model_is_traced_as_it_was_written() -> None:
+    model = biased(Block())
+    with warnings.catch_warnings(record=True) as caught:
+        static(torch.compile(model))  # type: ignore[arg-type]
+    assert not [warning for warning in caught if "granet" in str(warning.message)]
+    assert not model.inner.bias.all()
