@@ -134,3 +134,36 @@ def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floo
         for i in movable[: abs(difference)]:
             result[i] += step
     return result
+
+
+def whole_counts(
+    sizes: Sequence[int], quanta: Sequence[int], densities: Sequence[float], total: int, floor: int = 0
+) -> list[int]:
+    """Multiples of ``quanta`` nearest to ``densities``, whose sum is as near to ``total`` as single quanta bring it.
+
+    The same as :func:`counts` for weights that come in lots: each layer is rounded down, then the one with the largest
+    remainder gets one quantum more, as long as there is a layer for which this brings the sum nearer. Each layer keeps
+    at least ``floor`` weights.
+
+    >>> whole_counts([40, 60], [10, 4], [0.5, 0.5], total=50)
+    [20, 28]
+    """
+    low = [-(-min(floor, size) // quantum) * quantum for size, quantum in zip(sizes, quanta, strict=True)]
+    exact = [density * size / quantum for density, size, quantum in zip(densities, sizes, quanta, strict=True)]
+    result = [
+        min(max(int(lots) * quantum, least), size)
+        for lots, quantum, least, size in zip(exact, quanta, low, sizes, strict=True)
+    ]
+    while difference := total - sum(result):
+        step = 1 if difference > 0 else -1
+        movable = [
+            i
+            for i, quantum in enumerate(quanta)
+            if low[i] <= result[i] + step * quantum <= sizes[i] and quantum < 2 * abs(difference)
+        ]
+        movable = [i for i in movable if step > 0 or densities[i] < 1] or movable
+        if not movable:
+            break
+        best = min(movable, key=lambda i: step * (result[i] / quanta[i] - exact[i]))
+        result[best] += step * quanta[best]
+    return result

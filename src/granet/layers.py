@@ -23,6 +23,8 @@ class SparseLayer:
     weight: nn.Parameter = field(repr=False)
     index: int
     seed: int
+    transposed_groups: int = 0
+    """The groups of a transposed convolution, whose weight is [in, out / groups, ...]; 0 where it is [out, in, ...]."""
     mask: Tensor = field(init=False, repr=False)
     """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
     gradient: Tensor | None = field(default=None, init=False, repr=False)
@@ -68,6 +70,7 @@ def find_layers(
     aliases: dict[int, list[str]] = {}
     parameters: dict[int, nn.Parameter] = {}
     default: set[int] = set()
+    transposed_groups: dict[int, int] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):
         for short, parameter in module._parameters.items():
             if parameter is None:
@@ -77,6 +80,8 @@ def find_layers(
             parameters[id(parameter)] = parameter
             if short == "weight" and isinstance(module, SPARSIFIABLE):
                 default.add(id(parameter))
+                if isinstance(module, _ConvNd) and module.transposed:
+                    transposed_groups.setdefault(id(parameter), module.groups)
 
     used: set[str] = set()
     chosen: list[tuple[str, nn.Parameter]] = []
@@ -104,7 +109,10 @@ def find_layers(
         if default:
             raise ValueError(f"include={include!r}, exclude={exclude!r}: leave no weight; {_known(aliases, default)}")
         raise ValueError(f"model: no sparsifiable weight in {type(model).__name__}; {_known(aliases, default)}")
-    return [SparseLayer(name, parameter, index, seed) for index, (name, parameter) in enumerate(chosen)]
+    return [
+        SparseLayer(name, parameter, index, seed, transposed_groups.get(id(parameter), 0))
+        for index, (name, parameter) in enumerate(chosen)
+    ]
 
 
 def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:

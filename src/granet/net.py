@@ -92,7 +92,8 @@ class SparseNet:
             budget = ranking.global_counts(kept(self.numel, sparsity) - immovable, floors)
         else:
             shares = to_device(self.shares(sparsity, scope), self.device)[self._index]
-            budget = fill(torch.minimum(shares, before), before, shares.sum())  # rounding may ask back what is gone
+            # Rounding may ask back what is gone.
+            budget = self._whole(fill(torch.minimum(shares, before), before, shares.sum()))
         self._counts = torch.where(self._accept, budget, before)
         self.pruned = self.pruned + before.sum() - self._counts.sum()
 
@@ -105,7 +106,7 @@ class SparseNet:
         The smallest ``drop`` scores go; the largest ``grow`` scores among all inactive weights come, the just dropped
         included. A weight dropped and grown at once was never switched off, so it keeps its value and optimizer state.
         """
-        moved = rounding(self._counts.double() * ratio).long() * self._accept
+        moved = self._portion(ratio, rounding)
         self._rank(drop)
         self._counts = self._counts - moved
         self.grow(moved, grow)
@@ -138,7 +139,7 @@ class SparseNet:
         """Switch on so many inactive weights of each layer, those with the largest scores; at most all there are."""
         coming = torch.minimum(counts * self._accept, self.room)
         self._settle()
-        rank(self._scores(score), self._proposed, among=False).select(coming)
+        self._ranked(score, among=False).select(coming)
         self._counts = self._counts + coming
         self.regrown = self.regrown + coming.sum()
 
@@ -210,7 +211,7 @@ class SparseNet:
         """The proposed weights by that score, about to be thinned to ``self._counts``."""
         if self._thinning is None or self._thinning[0] is not score:
             self._settle()
-            self._thinning = score, rank(self._scores(score), self._proposed, among=True)
+            self._thinning = score, self._ranked(score, among=True)
         return self._thinning[1]
 
     def _settle(self) -> None:
@@ -218,8 +219,24 @@ class SparseNet:
             self._thinning[1].select(self._counts)
             self._thinning = None
 
+    # What a pattern other than single weights does in its own way.
+
+    def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
+        """ValueError if the layer cannot have that mask."""
+
     def _scores(self, score: Score) -> list[Tensor]:
         return [score(layer, self._draw) for layer in self._movable]
+
+    def _ranked(self, score: Score, among: bool) -> Ranking:
+        return rank(self._scores(score), self._proposed, among)
+
+    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
+        """That share of each layer's active weights."""
+        return rounding(self._counts.double() * ratio).long() * self._accept
+
+    def _whole(self, counts: Tensor) -> Tensor:
+        """The nearest counts that the layers can have."""
+        return counts
 
 
 def _flat_copies(masks: Sequence[Tensor]) -> list[Tensor]:

@@ -22,6 +22,19 @@ def magnitude(layer: SparseLayer, draw: int) -> Tensor:
     return layer.weight.detach()
 
 
+def lamp(layer: SparseLayer, draw: int) -> Tensor:
+    r"""Layer-adaptive magnitude (Lee et al., 2021, arXiv 2010.07611): w_i^2 / sum of w_j^2 over all j ranked from i up.
+
+    A global prune by it chooses the layers' shares by itself. It ranks a layer's own weights as magnitude does, equal
+    ones by position, so the largest of a layer has the score 1 and is the last to go. Inactive weights are zero and
+    add nothing; in a layer of zeros every score is 0. Needs a sort of each layer, computed in double precision.
+    """
+    square, order = layer.weight.detach().reshape(-1).double().square().sort(descending=True, stable=True)
+    larger = square.cumsum(0)
+    score = torch.where(larger > 0, square / larger, square).to(torch.promote_types(layer.weight.dtype, torch.float32))
+    return torch.empty_like(score).scatter_(0, order, score).view(layer.weight.shape)
+
+
 def gradient(layer: SparseLayer, draw: int) -> Tensor:
     """|dL/dw| of this step's batch, before masking."""
     assert layer.gradient is not None
@@ -48,6 +61,10 @@ def random_elsewhere(layer: SparseLayer, draw: int) -> Tensor:
     """
     noise = random(layer, draw)
     return torch.where(layer.mask, noise * 2.0**-24, noise + 2.0**-24)
+
+
+PRUNE_SCORES: dict[str, Score] = {"magnitude": magnitude, "lamp": lamp}
+"""By what a gradual method may choose the weights to prune."""
 
 
 def uniform_noise(like: Tensor, key: tuple[int, ...]) -> Tensor:

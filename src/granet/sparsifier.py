@@ -13,15 +13,16 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.distributions import kept
+from granet.filters import Followers, find_followers
 from granet.gradient_memory import take_in
 from granet.history import History, UpdateRecord
 from granet.layers import SparseLayer, find_layers
 from granet.masking import all_finite, zero_inactive
 from granet.memory import check_memory, memory_state
-from granet.methods import Method, method_name
-from granet.net import SparseNet
+from granet.methods import Method, may_regrow, method_name
 from granet.optimizer_state import OptimizerState
 from granet.packing import pack_bits, unpack_bits
+from granet.pattern_net import make_net
 from granet.step_hooks import StepHooks, hooked_owners
 
 
@@ -53,7 +54,8 @@ def sparsify(
         raise ValueError(f"seed={seed!r}: must be a whole number")
     layers = find_layers(model, include, exclude, seed)
     clock = Clock(0, total_steps, steps_per_epoch)
-    return Sparsifier(layers, optimizer, method, clock, floor)
+    followers = find_followers(model, layers) if method.pattern == "filter" else None
+    return Sparsifier(layers, optimizer, method, clock, floor, followers)
 
 
 class Sparsifier:
@@ -64,15 +66,23 @@ class Sparsifier:
     """
 
     def __init__(
-        self, layers: Sequence[SparseLayer], optimizer: Optimizer, method: Method, clock: Clock, floor: int
+        self,
+        layers: Sequence[SparseLayer],
+        optimizer: Optimizer,
+        method: Method,
+        clock: Clock,
+        floor: int,
+        followers: Followers | None = None,
     ) -> None:
         self.method = method
         self._clock = clock
         self._updates = method.updates(clock)
         self._layers = {layer.name: layer for layer in layers}
+        self._followers = followers
+        self._masked = [*layers, *(followers.layers if followers else ())]
         _check_floor(floor, layers, method.sparsity)
         _check_held(optimizer, layers)
-        self._net = SparseNet(layers, floor)
+        self._net = make_net(layers, floor, method.pattern, method.sparsity)
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
         self._memory = method.gradient_memory
@@ -134,9 +144,7 @@ class Sparsifier:
         """
         if self._update_is_next or self._gradient_is_wanted:
             self._keep_gradients()
-        zero_inactive(
-            (layer.weight.grad, layer.mask) for layer in self._layers.values() if layer.weight.grad is not None
-        )
+        zero_inactive((layer.weight.grad, layer.mask) for layer in self._masked if layer.weight.grad is not None)
 
     def advance(self) -> None:
         """Count one optimizer step and, if it is time, update the masks.
@@ -236,8 +244,11 @@ class Sparsifier:
 
     def _apply_masks(self) -> None:
         """Weights and optimizer state become zero where the masks now say inactive."""
-        zero_inactive((layer.weight, layer.mask) for layer in self._layers.values())
-        self._state.clear_inactive(self._layers.values())
+        if self._followers is not None:
+            last = self._updates[-1] if self._updates and may_regrow(self.method) else 0
+            self._followers.follow() if self._clock.step >= last else self._followers.let_go()
+        zero_inactive((layer.weight, layer.mask) for layer in self._masked)
+        self._state.clear_inactive(self._masked)
         self._leak_check_due = self._target > 0 and self._leak_checks_left > 0
 
     def _mask_leaks(self) -> None:
@@ -250,11 +261,11 @@ class Sparsifier:
             self._leak_check_due = False
             history = self._history.records()
             self._leak_checks_left -= not (history and history[-1].skipped)  # no mask changed there
-            moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers.values())
+            moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._masked)
             self._always_mask = self._always_mask or any(map(bool, moved))
         if self._always_mask:
-            zero_inactive((layer.weight, layer.mask) for layer in self._layers.values())
-            self._state.clear_inactive(self._layers.values())
+            zero_inactive((layer.weight, layer.mask) for layer in self._masked)
+            self._state.clear_inactive(self._masked)
 
     def _say_once(self, topic: str, message: str) -> None:
         if topic not in self._said:
@@ -315,6 +326,7 @@ class Sparsifier:
         for name, layer in self._layers.items():
             try:
                 masks[name] = unpack_bits(state["masks"][name], layer.weight.shape)
+                self._net.check_mask(layer, masks[name])
             except (KeyError, ValueError) as error:
                 raise ValueError(
                     f"state['masks'][{name!r}]: must be the packed mask of that weight ({error})"

@@ -12,7 +12,7 @@ from torch import nn
 
 from granet import Clock, Method
 from granet.layers import SparseLayer
-from granet.net import SparseNet
+from granet.pattern_net import make_net
 
 Flat = list[np.ndarray]
 SHAPES = [(16, 3, 3, 3), (24, 16, 1, 1), (40, 30), (10, 40)]
@@ -30,7 +30,7 @@ class Trial:
         self.rng, self.coarse = np.random.default_rng(seed), coarse
         self.scales = scales or [1.0] * len(shapes)
         layers = [SparseLayer(f"{i}.weight", nn.Parameter(torch.zeros(s)), i, seed) for i, s in enumerate(shapes)]
-        self.net = SparseNet(layers, floor)
+        self.net = make_net(layers, floor, method.pattern, method.sparsity)
         self._propose(0, lambda: method.begin(self.net))
 
     def __iter__(self) -> Iterator[tuple[Clock, Flat, Flat, Flat, Flat]]:

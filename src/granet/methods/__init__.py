@@ -1,6 +1,6 @@
 """The methods, one file each; importing this package registers them."""
 
-from granet.methods.base import Method, MethodInfo, create_method, list_methods, method_name
+from granet.methods.base import Method, MethodInfo, create_method, list_methods, may_regrow, method_name
 from granet.methods.deep_r import DeepR
 from granet.methods.dsr import DSR
 from granet.methods.gmp import GMP
@@ -25,5 +25,6 @@ __all__ = [
     "Static",
     "create_method",
     "list_methods",
+    "may_regrow",
     "method_name",
 ]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from granet.clock import Clock, Time
 from granet.gradient_memory import GradientMemory
 from granet.net import SparseNet
+from granet.patterns import check_pattern
 
 DenseGradient = Literal["never", "on updates", "always"]
 
@@ -27,6 +28,14 @@ class Method(ABC):
     sparsity: float
     """Share of zeros among all sparsified weights at the end, in [0, 1)."""
 
+    pattern: str = dataclasses.field(default="weight", kw_only=True)
+    """What is kept or dropped together: ``weight``, ``filter``, ``fan-in``, blocks (``4x1``) or N:M (``2:4``).
+
+    N:M gives every layer the same density, whatever ``scope`` and ``distribution`` say.
+    """
+
+    takes_pattern: ClassVar[bool] = False
+    """It works with every pattern, not only on single weights."""
     needs_gradient: ClassVar[bool] = False
     """Growth reads the dense gradient, so it is kept on update steps."""
     needs_rate: ClassVar[bool] = False
@@ -36,6 +45,11 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         check_share("sparsity", self.sparsity)
+        check_pattern(self.pattern, self.sparsity)
+        if self.pattern != "weight" and not self.takes_pattern:
+            raise ValueError(
+                f"pattern={self.pattern!r}: must be weight, {method_name(self)} works on single weights only"
+            )
 
     @property
     def dense_gradient(self) -> DenseGradient:
@@ -115,6 +129,10 @@ class MethodInfo:
     def needs_gradient(self) -> bool:
         return self.cls.needs_gradient
 
+    @property
+    def takes_pattern(self) -> bool:
+        return self.cls.takes_pattern
+
 
 _METHODS: dict[str, MethodInfo] = {}
 M = TypeVar("M", bound=type[Method])
@@ -139,6 +157,11 @@ def list_methods() -> list[MethodInfo]:
 def method_name(method: Method) -> str:
     """The registered name of a method, or its class name if it is the user's own."""
     return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
+
+
+def may_regrow(method: Method) -> bool:
+    """Whether a weight that is gone may return; taken for granted of a user's own method."""
+    return next((info.regrows for info in _METHODS.values() if info.cls is type(method)), True)
 
 
 def create_method(name: str, **fields: Any) -> Method:

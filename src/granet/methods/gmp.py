@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from granet.clock import Clock, Time
 from granet.distributions import Distribution, Uniform
 from granet.methods.base import Method, check_choice, check_share, periodic, register
 from granet.net import SparseNet
 from granet.schedules import cubic
-from granet.scores import magnitude
+from granet.scores import PRUNE_SCORES, Score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +31,28 @@ class Gradual(Method):
     """Under the uniform scope, the last layer is never thinner than this."""
     dense_first: bool = False
     """Under the uniform scope, keep the first layer dense."""
+    score: str = "magnitude"
+    """What pruning ranks weights by: ``"magnitude"``, or ``"lamp"``, which finds the layers' shares by itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("scope", self.scope, ("global", "uniform"))
         check_share("last_density", self.last_density)
+        check_choice("score", self.score, tuple(PRUNE_SCORES))
+        if self.dense_first and ":" in self.pattern:
+            raise ValueError(
+                f"dense_first=True: must be False with pattern={self.pattern!r}, which thins all layers alike; "
+                "leave the first layer dense with exclude"
+            )
 
     @property
     def share(self) -> Distribution | None:
         """How layers share the budget: None when they are ranked together."""
         return None if self.scope == "global" else Uniform(self.last_density, self.dense_first)
+
+    @property
+    def prune_score(self) -> Score:
+        return PRUNE_SCORES[self.score]
 
     def begin(self, net: SparseNet) -> None:
         """Dense. A final budget that the layers cannot share is refused now, not in the middle of training."""
@@ -73,5 +86,7 @@ class Gradual(Method):
 class GMP(Gradual):
     """Gradual magnitude pruning from a dense start; pruned weights are zeroed and never return."""
 
+    takes_pattern: ClassVar[bool] = True
+
     def update(self, net: SparseNet, clock: Clock) -> None:
-        net.prune_to(self.target(clock), magnitude, self.share)
+        net.prune_to(self.target(clock), self.prune_score, self.share)

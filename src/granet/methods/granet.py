@@ -39,6 +39,7 @@ class GraNet(Gradual):
     """Growth reads the mean gradient of so many steps before an update."""
 
     needs_gradient: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +70,7 @@ class GraNet(Gradual):
             net.sprout(self.initial_sparsity, self.share or distribution(self.distribution or "erk"))
 
     def update(self, net: SparseNet, clock: Clock) -> None:
-        net.prune_to(self.target(clock), magnitude, self.share)  # Eq. 1
+        net.prune_to(self.target(clock), self.prune_score, self.share)  # Eq. 1
         if clock.step < clock.total():  # what grows after the last step would never be trained
             net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient)  # Eq. 2 and 3
 

@@ -57,6 +57,7 @@ class RigL(SparseToSparse):
     """Growth reads the mean gradient of so many steps before an update."""
 
     needs_gradient: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,6 +88,7 @@ class RigLITOP(SparseToSparse):
     """Growth reads the mean gradient of so many steps before an update."""
 
     needs_gradient: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

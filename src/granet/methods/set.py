@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from granet.clock import Clock, Time
 from granet.methods.base import register
@@ -19,6 +20,8 @@ class SET(SparseToSparse):
     distribution: str = "er"
     every: Time = "1ep"
     regrow: float = 0.3
+
+    takes_pattern: ClassVar[bool] = True
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.regenerate(self.regrow, drop=magnitude, grow=random)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from granet.distributions import distribution
 from granet.methods.base import Method, register
@@ -15,6 +16,8 @@ class Static(Method):
     """A random sparse network, fixed for the whole training: the baseline every dynamic method must beat."""
 
     distribution: str = "erk"
+
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,133 @@
+"""Sparse weights that keep to a pattern: the same moves as on single weights, in lots.
+
+A layer's count of active weights is always a multiple of its quantum. The total is the nearest one to what is asked
+that rounding by largest remainder, or cutting a ranking, can reach; what was reached is in the achieved sparsity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from granet.distributions import Distribution, Uniform, kept, whole_counts
+from granet.layers import SparseLayer
+from granet.net import SparseNet
+from granet.pattern_ranking import BlockRanking, GroupRanking
+from granet.patterns import Blocks, Groups, Pattern, check_fit, parse_pattern
+from granet.scores import Score
+from granet.selection import Ranking, rank
+from granet.transfer import constant
+
+P = TypeVar("P", Blocks, Groups)
+
+
+def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: float) -> SparseNet:
+    """The layers as a net whose masks keep to that pattern, on their way to that sparsity."""
+    parsed = parse_pattern(pattern)
+    if parsed is None:
+        return SparseNet(layers, floor)
+    check_fit(parsed, layers)
+    _check_budget(parsed, layers, floor, sparsity)
+    return BlockNet(layers, floor, parsed) if isinstance(parsed, Blocks) else GroupNet(layers, floor, parsed)
+
+
+class PatternNet(SparseNet, Generic[P]):
+    """What patterns have in common: layer counts in whole quanta."""
+
+    def __init__(self, layers: Sequence[SparseLayer], floor: int, pattern: P) -> None:
+        super().__init__(layers, floor)
+        self.pattern: P = pattern
+        self.quanta = [pattern.quantum(layer) for layer in self.layers]
+
+    def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
+        total = kept(self.numel, sparsity)
+        sizes = [layer.numel for layer in self.layers]
+        return whole_counts(sizes, self.quanta, distribution(self.shapes, total / self.numel), total, self.floor)
+
+    def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
+        if not self.pattern.holds(layer, mask):
+            raise ValueError(f"it breaks pattern={self.pattern.text!r}")
+
+    def _whole(self, counts: Tensor) -> Tensor:
+        quanta = self._movable_quanta
+        return (counts + (quanta - 1) // 2) // quanta * quanta
+
+    @property
+    def _movable_quanta(self) -> Tensor:
+        return constant([self.quanta[layer.index] for layer in self._movable], self.device)
+
+
+class BlockNet(PatternNet[Blocks]):
+    """Blocks or filters. A proposal holds one mask entry for each block; :meth:`commit` spreads it to the weights."""
+
+    def open(self, draw: int, movable: Sequence[SparseLayer], accept: Tensor) -> None:
+        super().open(draw, movable, accept)
+        self._proposed = [self.pattern.units(layer, layer.mask) for layer in movable]
+
+    def commit(self) -> None:
+        self._settle()
+        self._proposed = [
+            self.pattern.spread(layer, units).reshape(-1)
+            for layer, units in zip(self._movable, self._proposed, strict=True)
+        ]
+        super().commit()
+
+    def _scores(self, score: Score) -> list[Tensor]:
+        return [self.pattern.pool(layer, score(layer, self._draw)) for layer in self._movable]
+
+    def _ranked(self, score: Score, among: bool) -> Ranking:
+        sizes = [self.quanta[layer.index] for layer in self._movable]
+        return BlockRanking(self._scores(score), self._proposed, sizes, among)
+
+    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
+        """That share of each layer's active blocks."""
+        quanta = self._movable_quanta
+        return rounding((self._counts // quanta).double() * ratio).long() * quanta * self._accept
+
+
+class GroupNet(PatternNet[Groups]):
+    """N:M, or constant fan-in: pruning thins all groups of a layer alike."""
+
+    @torch.no_grad()
+    def prune_to(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
+        # N:M leaves the layers nothing to share: all get the same density.
+        super().prune_to(sparsity, score, Uniform() if self.pattern.keep else scope)
+
+    @torch.no_grad()
+    def regenerate(
+        self, ratio: float, drop: Score, grow: Score, rounding: Callable[[Tensor], Tensor] = torch.ceil
+    ) -> None:
+        """Drop the smallest weights anywhere in a layer, then let each group grow back as many as it lost.
+
+        This is SRigL's update (Lasby et al., 2023) without its ablation of neurons. The just dropped may return.
+        """
+        self._settle()
+        moved = self._portion(ratio, rounding)
+        rank(self._scores(drop), self._proposed, among=True).select(self._counts - moved)
+        self._ranked(grow, among=False).select(moved)
+        self.regrown = self.regrown + moved.sum()
+
+    def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
+        """N:M has one share for all: as many of each group as that sparsity leaves of M, nearest, and at least N."""
+        if self.pattern.size is None or self.pattern.keep is None:
+            return super().shares(sparsity, distribution)
+        each = max(kept(self.pattern.size, sparsity), self.pattern.keep)
+        return [each * groups for groups in self.quanta]
+
+    def _ranked(self, score: Score, among: bool) -> Ranking:
+        return GroupRanking(self.pattern, self._movable, self._scores(score), self._proposed, among)
+
+
+def _check_budget(pattern: Pattern, layers: Sequence[SparseLayer], floor: int, sparsity: float) -> None:
+    """ValueError if the floors alone, in whole quanta, leave more weights than the sparsity allows."""
+    quanta = [pattern.quantum(layer) for layer in layers]
+    least = sum(-(-min(floor, layer.numel) // quantum) * quantum for layer, quantum in zip(layers, quanta, strict=True))
+    keep = kept(sum(layer.numel for layer in layers), sparsity)
+    if least > keep:
+        raise ValueError(
+            f"sparsity={sparsity!r}: leaves {keep} weights, but pattern={pattern.text!r} with floor={floor} keeps at "
+            f"least {least} in {len(layers)} layers"
+        )
