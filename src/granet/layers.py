@@ -29,6 +29,8 @@ class SparseLayer:
     """What a mask update reads, kept from the backward pass: for growth, the gradient before masking."""
     gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
     """The tensor that ``gradient`` was copied from."""
+    hidden: Tensor | None = field(default=None, init=False, repr=False)
+    """What a method keeps behind the weight: its dense values, or the log variance of its noise."""
 
     def __post_init__(self) -> None:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)

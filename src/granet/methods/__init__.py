@@ -1,15 +1,25 @@
 """The methods, one file each; importing this package registers them."""
 
 from granet.methods.base import Method, MethodInfo, create_method, list_methods, method_name
+from granet.methods.dpf import DPF
 from granet.methods.gmp import GMP
+from granet.methods.gmp_original import GMPOriginal
 from granet.methods.granet import GraNet
+from granet.methods.gs import GS
 from granet.methods.rigl import RigL, RigLITOP
 from granet.methods.set import SET
+from granet.methods.soft_threshold import STR
 from granet.methods.static import Static
+from granet.methods.vd import VD
 
 __all__ = [
+    "DPF",
     "GMP",
+    "GS",
     "SET",
+    "STR",
+    "VD",
+    "GMPOriginal",
     "GraNet",
     "Method",
     "MethodInfo",
