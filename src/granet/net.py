@@ -111,10 +111,8 @@ class SparseNet:
 
     @torch.no_grad()
     def recount(self) -> None:
-        """Count masks that change by themselves, between updates."""
-        counts = torch.stack([mask.count_nonzero().to(self.device) for mask in self._proposed])
-        self.pruned = self.pruned + self._counts.sum() - counts.sum()
-        self._counts = counts
+        """Count masks that change by themselves, between updates; nothing is pruned or regrown here."""
+        self._counts = torch.stack([mask.count_nonzero().to(self.device) for mask in self._proposed])
 
     @torch.no_grad()
     def grow_to_floor(self, score: Score) -> None:

@@ -31,7 +31,7 @@ def kl(log_alpha: Tensor) -> Tensor:
     .. math:: -KL \approx k_1 \sigma(k_2 + k_3 \log\alpha) - \tfrac12 \log(1 + \alpha^{-1}) - k_1
 
     >>> [round(float(kl(torch.tensor(x))), 4) for x in (-10.0, 0.0, 3.0, 10.0)]
-    [5.6358, 0.4666, 0.0254, 0.0]
+    [5.6358, 0.4312, 0.0254, 0.0]
     """
     return K1 - K1 * torch.sigmoid(K2 + K3 * log_alpha) + 0.5 * nn.functional.softplus(-log_alpha)
 
