@@ -59,6 +59,9 @@ class Sparsifier:
 
     Before each optimizer step the gradients are masked, so inactive weights and their optimizer state are zero and stay
     zero. After it the clock ticks, and on an update step the method's new masks are applied to weights and state, once.
+
+    Where a method trains something behind the weights (``hidden``), it is swapped in for the length of the step
+    instead, and :meth:`finish` ends it.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class Sparsifier:
 
     @property
     def sparsity(self) -> float:
-        """Zeroed weights over all sparsified weights, counted now."""
+        """Zeroed weights over all sparsified weights, counted now; for ``vd``, those that :meth:`finish` would zero."""
         active = torch.stack([layer.mask.count_nonzero().to(self._net.device) for layer in self._net.layers])
         return (self._net.numel - int(active.sum())) / self._net.numel
 

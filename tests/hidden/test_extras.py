@@ -64,6 +64,17 @@ def test_a_scheduler_made_afterwards_works(method: granet.Method) -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
 
 
+def test_the_gradient_of_a_threshold_lasts_one_step() -> None:
+    """It is made from the weight's; left behind, an infinite one would make a GradScaler skip every step to come."""
+    model = two_layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    granet.sparsify(model, optimizer, ADDING["str"], total_steps=9)
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    assert all(s.grad is None for s in optimizer.param_groups[1]["params"])
+    assert all(p.grad is not None for p in model.parameters())
+
+
 def refused(optimizer: torch.optim.Optimizer, model: nn.Module, method: granet.Method, message: str) -> None:
     groups, weights = len(optimizer.param_groups), [p.detach().clone() for p in model.parameters()]
     with pytest.raises(ValueError, match=message):

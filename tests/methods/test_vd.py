@@ -223,6 +223,22 @@ def test_clearing_the_gradients_of_the_model_alone_is_enough() -> None:
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+def test_ranks_share_the_gradient_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As two ranks would: what all_reduce adds here is the gradient of the other one, which is three times ours."""
+    alone, shared = (start(granet.VD(kl_scale=0.0, log_sigma2=-4.0)) for _ in range(2))
+    train(*alone[:2], 1)
+    distributed = torch.distributed
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "all_reduce", lambda gradient: gradient.add_(3 * gradient))
+    train(*shared[:2], 1)
+    states = [run[2].state_dict()["hidden"]["log_sigma2"] for run in (alone, shared)]
+    for name in states[0]:
+        one, two = (state[name] + 4.0 for state in states)
+        assert one.abs().max() > 0
+        torch.testing.assert_close(two, 2 * one, rtol=1e-6, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
