@@ -26,7 +26,7 @@ def log_alpha(weight: Tensor, log_sigma2: Tensor) -> Tensor:
 
 
 def kl(log_alpha: Tensor) -> Tensor:
-    r"""The KL divergence from the log-uniform prior, of each weight, approximated (Molchanov et al., 2017, eq. 14).
+    r"""The KL divergence from the log-uniform prior, of each weight, approximated (Molchanov et al., 2017).
 
     .. math:: -KL \approx k_1 \sigma(k_2 + k_3 \log\alpha) - \tfrac12 \log(1 + \alpha^{-1}) - k_1
 
