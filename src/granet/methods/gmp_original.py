@@ -25,8 +25,9 @@ from granet.scores import hidden_magnitude
 class GMPOriginal(Gradual):
     """Gradual magnitude pruning that only masks: a hidden weight keeps its value and returns if others fall below it.
 
-    A hidden weight does not change at all: besides the gradient, momentum and decay are kept from it too. Layers have the same sparsity, but the first stays dense and the last is at most 80 % sparse
-    (Gale et al.); the others make up for both, so that the whole net has the sparsity asked for.
+    A hidden weight does not change at all: besides the gradient, momentum and decay are kept from it too. Layers have
+    the same sparsity, but the first stays dense and the last is at most 80 % sparse (Gale et al.); the others make up
+    for both, so that the whole net has the sparsity asked for.
     """
 
     scope: str = "uniform"
