@@ -5,11 +5,16 @@ from granet.flops import FlopsReport, TrainingFlops, flops
 from granet.history import UpdateRecord
 from granet.layers import SparseLayer
 from granet.methods import (
+    DPF,
     DSR,
     GMP,
+    GS,
     SET,
     SNFS,
+    STR,
+    VD,
     DeepR,
+    GMPOriginal,
     GraNet,
     Method,
     MethodInfo,
@@ -25,13 +30,18 @@ from granet.sparsifier import Sparsifier, sparsify
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPF",
     "DSR",
     "GMP",
+    "GS",
     "SET",
     "SNFS",
+    "STR",
+    "VD",
     "Clock",
     "DeepR",
     "FlopsReport",
+    "GMPOriginal",
     "GraNet",
     "Method",
     "MethodInfo",

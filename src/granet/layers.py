@@ -35,6 +35,8 @@ class SparseLayer:
     """The learning rate of the step before a mask update, for methods that move weights themselves."""
     memory: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     """What the method keeps between updates about each weight."""
+    hidden: Tensor | None = field(default=None, init=False, repr=False)
+    """What a method keeps behind the weight: its dense values, or the log variance of its noise."""
 
     def __post_init__(self) -> None:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)

@@ -98,6 +98,38 @@ class SparseNet:
         self.pruned = self.pruned + before.sum() - self._counts.sum()
 
     @torch.no_grad()
+    def reselect(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
+        """As :meth:`prune_to`, but every weight is a candidate: one that was switched off may return.
+
+        ``pruned`` grows by how many fewer weights are active than before, ``regrown`` by how many have returned.
+        """
+        self._settle()
+        masks, counts, pruned = _flat_copies(self._proposed), self._counts, self.pruned
+        for mask in self._proposed:
+            mask |= self._accept.to(mask.device)
+        sizes = constant([layer.numel for layer in self._movable], self.device)
+        self._counts = torch.where(self._accept, sizes, counts)
+        self.prune_to(sparsity, score, scope)
+        self._settle()
+        self.pruned = pruned + counts.sum() - self._counts.sum()
+        for mask, before in zip(self._proposed, masks, strict=True):
+            self.regrown = self.regrown + (mask & ~before).sum().to(self.device)
+
+    @torch.no_grad()
+    def recount(self) -> None:
+        """Count masks that change by themselves, between updates; nothing is pruned or regrown here."""
+        self._counts = torch.stack([mask.count_nonzero().to(self.device) for mask in self._proposed])
+
+    @torch.no_grad()
+    def grow_to_floor(self, score: Score) -> None:
+        """Give layers with fewer weights than the floor back their best."""
+        self._settle()
+        floors = constant([min(self.floor, layer.numel) for layer in self._movable], self.device)
+        missing = (floors - self._counts).clamp(min=0)
+        rank(self._scores(score), self._proposed, among=False).select(missing)
+        self._counts = self._counts + missing
+
+    @torch.no_grad()
     def regenerate(
         self, ratio: float, drop: Score, grow: Score, rounding: Callable[[Tensor], Tensor] = torch.ceil
     ) -> None:

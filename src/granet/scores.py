@@ -35,6 +35,18 @@ def lamp(layer: SparseLayer, draw: int) -> Tensor:
     return torch.empty_like(score).scatter_(0, order, score).view(layer.weight.shape)
 
 
+def hidden_magnitude(layer: SparseLayer, draw: int) -> Tensor:
+    """|w| of the dense weights behind the visible ones."""
+    assert layer.hidden is not None
+    return layer.hidden
+
+
+def signal_to_noise(layer: SparseLayer, draw: int) -> Tensor:
+    """theta^2 / sigma^2 = 1 / alpha, for weights with a log variance behind them."""
+    assert layer.hidden is not None
+    return (2 * layer.weight.detach().to(layer.hidden.dtype).abs().log() - layer.hidden.detach()).exp()
+
+
 def gradient(layer: SparseLayer, draw: int) -> Tensor:
     """|dL/dw| of this step's batch, before masking."""
     assert layer.gradient is not None

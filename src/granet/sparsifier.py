@@ -55,7 +55,7 @@ def sparsify(
     layers = find_layers(model, include, exclude, seed)
     clock = Clock(0, total_steps, steps_per_epoch)
     followers = find_followers(model, layers) if method.pattern == "filter" else None
-    return Sparsifier(layers, optimizer, method, clock, floor, followers)
+    return Sparsifier(layers, optimizer, method, clock, floor, model, followers)
 
 
 class Sparsifier:
@@ -63,6 +63,9 @@ class Sparsifier:
 
     Before each optimizer step the gradients are masked, so inactive weights and their optimizer state are zero and stay
     zero. After it the clock ticks, and on an update step the method's new masks are applied to weights and state, once.
+
+    Where a method trains something behind the weights (``hidden``), it is swapped in for the length of the step
+    instead, and :meth:`finish` ends it.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Sparsifier:
         method: Method,
         clock: Clock,
         floor: int,
+        model: nn.Module,
         followers: Followers | None = None,
     ) -> None:
         self.method = method
@@ -98,6 +102,7 @@ class Sparsifier:
         self._net.open(draw=0, movable=layers, accept=torch.tensor(True, device=self._net.device))
         method.begin(self._net)
         self._net.commit()
+        self._hidden = method.hide(model, layers, optimizer)
         self._apply_masks()
         self._hooks: StepHooks | None = self._hook()
 
@@ -115,7 +120,7 @@ class Sparsifier:
 
     @property
     def sparsity(self) -> float:
-        """Zeroed weights over all sparsified weights, counted now."""
+        """Zeroed weights over all sparsified weights, counted now; for ``vd``, those that :meth:`finish` would zero."""
         active = torch.stack([layer.mask.count_nonzero().to(self._net.device) for layer in self._net.layers])
         return (self._net.numel - int(active.sum())) / self._net.numel
 
@@ -144,6 +149,9 @@ class Sparsifier:
         """
         if self._update_is_next or self._gradient_is_wanted:
             self._keep_gradients()
+        if self._hidden is not None:
+            self._hidden.pull_back()
+            return
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._masked if layer.weight.grad is not None)
 
     def advance(self) -> None:
@@ -152,6 +160,10 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it only where the step is replayed rather than called, as from a
         CUDA graph; growth then reads what ``.grad`` holds, unless :meth:`mask_gradients` kept it before.
         """
+        if self._hidden is not None and not self._hidden.leave():
+            raise ValueError(
+                f"method={method_name(self.method)!r}: needs optimizer.step(), its step cannot be replayed"
+            )
         due = self._update_is_next
         if self._memory is not None and self._gradient_is_wanted:
             take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
@@ -177,8 +189,20 @@ class Sparsifier:
         return self._memory is not None and self._memory.wants(self._clock.step + 1, self._updates)
 
     def _prepare(self) -> bool:
+        self._show()  # a step that ended in an exception may have left what is hidden in the weights
         self.mask_gradients()
+        if self._hidden is not None:
+            self._hidden.enter(self._clock)
         return self.method.step_on_update or not self._update_is_next
+
+    def _show(self) -> None:
+        """The weights are to be those that the model is evaluated with."""
+        if self._hidden is not None:
+            self._hidden.leave()
+
+    def _give_up(self) -> None:
+        self._show()
+        self._forget_gradients()
 
     # The mask update.
 
@@ -244,6 +268,9 @@ class Sparsifier:
 
     def _apply_masks(self) -> None:
         """Weights and optimizer state become zero where the masks now say inactive."""
+        if self._hidden is not None:
+            self._hidden.show()  # what is hidden, and its optimizer state, stays
+            return
         if self._followers is not None:
             last = self._updates[-1] if self._updates and may_regrow(self.method) else 0
             self._followers.follow() if self._clock.step >= last else self._followers.let_go()
@@ -289,7 +316,7 @@ class Sparsifier:
             "masks": {name: pack_bits(layer.mask) for name, layer in self._layers.items()},
             "memory": memory_state(self._net),
             "history": self._history.state(),
-        }
+        } | ({"hidden": self._hidden.state()} if self._hidden is not None else {})
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -305,7 +332,11 @@ class Sparsifier:
         self._clock = Clock(state["step"], self._clock.total_steps, self._clock.steps_per_epoch)
         self._target = state["target_sparsity"]
         self._history.load(history)
-        self._apply_masks()
+        if self._hidden is not None and "hidden" in state:
+            self._hidden.load(state["hidden"])
+        else:
+            self._drop_hidden()  # nothing is hidden after finish()
+            self._apply_masks()
 
     def _check_state(self, state: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[UpdateRecord]]:
         """The masks and the history in a state dict; ValueError if it is not one of this model and method."""
@@ -317,6 +348,10 @@ class Sparsifier:
             raise ValueError(f"state['method']={state['method']!r}: must be {method_name(self.method)!r}, as here")
         if not isinstance(state["step"], int) or state["step"] < 0:
             raise ValueError(f"state['step']={state['step']!r}: must be a number of optimizer steps, 0 or more")
+        if "hidden" in state:
+            if self._hidden is None:
+                raise ValueError("state['hidden']: is of a training that goes on, but this one is finished")
+            self._hidden.check(state["hidden"])
         shapes = {name: list(layer.weight.shape) for name, layer in self._layers.items()}
         for name in [*shapes, *state["shapes"]]:
             here, there = shapes.get(name), state["shapes"].get(name)
@@ -336,14 +371,46 @@ class Sparsifier:
         except (TypeError, KeyError) as error:
             raise ValueError(f"state['history']: must be a list of update records ({error})") from error
 
+    @property
+    def hidden(self) -> bool:
+        """Whether something is trained behind the weights now, so that ``optimizer.step()`` must be called."""
+        return self._hidden is not None
+
+    def finish(self) -> None:
+        """End the training of what is hidden: plain weights with exact zeros remain, under masks that are final.
+
+        Call it when training is over. Does nothing for methods that hide nothing, and nothing when called again.
+        Training may go on after it; it then fine-tunes the weights that are left.
+        """
+        if self._hidden is not None:
+            self._show()
+            self._net.open(self._clock.step, self._net.layers, torch.tensor(True, device=self._net.device))
+            self._net.recount()
+            self.method.finish(self._net)
+            self._net.commit()
+            self._drop_hidden()
+            self._apply_masks()
+            self._leak_check_due = True  # whatever the target was, there are zeros to keep from now on
+
+    def _drop_hidden(self) -> None:
+        if self._hidden is not None:
+            self._hidden.finish()
+            self._hidden = None
+            self._updates = range(0)
+
     def remove(self) -> None:
-        """Unhook from the optimizer; the weights stay sparse."""
-        if self._hooks is not None:
-            self._hooks.remove()
-            self._hooks = None
+        """Unhook from the optimizer; the weights stay sparse. What is hidden is finished first."""
+        try:
+            self.finish()
+        finally:
+            if self._hooks is not None:
+                self._hooks.remove()
+                self._hooks = None
 
     def _hook(self) -> StepHooks:
-        return StepHooks(self._optimizer, self._prepare, taken=self.advance, given_up=self._forget_gradients)
+        return StepHooks(
+            self._optimizer, self._prepare, taken=self.advance, given_up=self._give_up, evaluate=self._show
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         self._history.records()  # nothing may be on its way from the device

@@ -19,6 +19,7 @@ class StepHooks:
             optimizer takes its step only if it returns True.
         taken: called after a step, also one that ``prepare`` withheld: it counts.
         given_up: called after a step that a fused optimizer skipped by itself because of infinite gradients.
+        evaluate: called before each closure, which is about to evaluate the model.
     """
 
     def __init__(
@@ -27,9 +28,11 @@ class StepHooks:
         prepare: Callable[[], bool],
         taken: Callable[[], None],
         given_up: Callable[[], None],
+        evaluate: Callable[[], None] | None = None,
     ) -> None:
         self._optimizer = optimizer
         self._prepare, self._taken, self._given_up = prepare, taken, given_up
+        self._evaluate = evaluate
         self._withheld: list[tuple[nn.Parameter, Tensor]] = []
         self._running: FrameType | None = None
         self._handles = [
@@ -53,6 +56,8 @@ class StepHooks:
             return None
 
         def completed() -> Any:
+            if self._evaluate is not None:
+                self._evaluate()
             loss = closure()
             self._complete()
             return loss

@@ -11,7 +11,9 @@ import granet
 from granet import create_method, list_methods
 from granet.methods import method_name
 
-NAMES = ["deep-r", "dsr", "gmp", "granet", "rigl", "rigl-itop", "set", "snfs", "snfs-fixed", "static"]
+HIDDEN = {"dpf", "gmp-original", "str", "vd"}
+MOVING = {"deep-r", "dsr", "rigl", "rigl-itop", "set", "snfs", "snfs-fixed"}
+NAMES = sorted({"gmp", "granet", "gs", "static"} | HIDDEN | MOVING)
 
 
 def test_every_method_is_listed_with_what_it_can_do() -> None:
@@ -19,14 +21,24 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
     assert sorted(infos) == NAMES
     capable = {
         flag: {name for name, info in infos.items() if getattr(info, flag)}
-        for flag in ("dense_to_sparse", "sparse_to_sparse", "regrows", "changes_masks", "needs_gradient")
+        for flag in (
+            "dense_to_sparse",
+            "sparse_to_sparse",
+            "regrows",
+            "changes_masks",
+            "needs_gradient",
+            "hidden",
+            "has_target",
+        )
     }
     assert capable == {
-        "dense_to_sparse": {"granet", "gmp"},
-        "sparse_to_sparse": set(NAMES) - {"gmp"},
-        "regrows": set(NAMES) - {"gmp", "static"},
+        "dense_to_sparse": {"granet", "gmp", "gs"} | HIDDEN,
+        "sparse_to_sparse": {"granet", "static"} | MOVING,
+        "regrows": {"granet"} | MOVING | HIDDEN,
         "changes_masks": set(NAMES) - {"static"},
         "needs_gradient": {"granet", "rigl", "rigl-itop", "snfs", "snfs-fixed"},
+        "hidden": HIDDEN,
+        "has_target": set(NAMES) - {"str", "vd"},
     }
     for info in infos.values():
         assert info.summary
@@ -81,6 +93,11 @@ def test_an_unknown_field_is_refused_with_those_there_are() -> None:
 def test_a_missing_sparsity_is_named() -> None:
     with pytest.raises(ValueError, match="sparsity: granet needs it"):
         create_method("granet")
+
+
+@pytest.mark.parametrize("name", ["str", "vd"])
+def test_a_sparsity_with_a_default_need_not_be_given(name: str) -> None:
+    assert create_method(name).sparsity == 0
 
 
 def test_a_users_own_method_goes_by_its_class_name() -> None:

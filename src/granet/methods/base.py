@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeVar
 
+from torch import nn
+from torch.optim import Optimizer
+
 from granet.clock import Clock, Time
 from granet.gradient_memory import GradientMemory
+from granet.hidden import Hidden
+from granet.layers import SparseLayer
 from granet.net import SparseNet
 from granet.patterns import check_pattern
 
@@ -42,6 +48,8 @@ class Method(ABC):
     """The method moves weights itself, by the optimizer's learning rate."""
     step_on_update: ClassVar[bool] = True
     """The optimizer takes its step on update steps too."""
+    hidden: ClassVar[bool] = False
+    """Something is trained behind the weights, so ``optimizer.step()`` must be called and cannot be replayed."""
 
     def __post_init__(self) -> None:
         check_share("sparsity", self.sparsity)
@@ -80,6 +88,13 @@ class Method(ABC):
     def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method whose masks stay has none)
         """Propose new masks."""
 
+    def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden | None:
+        """What is trained behind the weights, for methods whose ``hidden`` is true."""
+        return None
+
+    def finish(self, net: SparseNet) -> None:  # noqa: B027 (most methods end with the masks they have)
+        """Propose the final masks, where something is trained behind the weights."""
+
 
 def check_share(field: str, value: float) -> None:
     """A share of weights that may be nothing but not everything."""
@@ -112,6 +127,14 @@ def periodic(clock: Clock, every: Time, start: Time, stop: int) -> range:
     return range(first, stop, period)
 
 
+def recorded(clock: Clock, every: Time) -> range:
+    """The multiples of ``every``, up to the last step if it is known: for masks that change without updates."""
+    period = clock.steps(every, "every")
+    if period < 1:
+        raise ValueError(f"every={every!r}: must be at least one optimizer step")
+    return range(period, (clock.total_steps or sys.maxsize - 1) + 1, period)
+
+
 @dataclass(frozen=True)
 class MethodInfo:
     """One row of the registry: what ``granet methods`` shows."""
@@ -124,6 +147,12 @@ class MethodInfo:
     sparse_to_sparse: bool = False
     regrows: bool = False
     changes_masks: bool = True
+    has_target: bool = True
+    """Ends at the sparsity asked for; without, the sparsity follows from other settings."""
+
+    @property
+    def hidden(self) -> bool:
+        return self.cls.hidden
 
     @property
     def needs_gradient(self) -> bool:
@@ -175,10 +204,10 @@ def create_method(name: str, **fields: Any) -> Method:
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}{hint}")
     cls = _METHODS[name].cls
-    allowed = [field.name for field in dataclasses.fields(cls)]
+    allowed = {field.name: field.default for field in dataclasses.fields(cls)}
     for field in fields:
         if field not in allowed:
             raise ValueError(f"{field}={fields[field]!r}: {name} has no such field; it has {', '.join(allowed)}")
-    if "sparsity" not in fields:
+    if "sparsity" not in fields and allowed["sparsity"] is dataclasses.MISSING:
         raise ValueError(f"sparsity: {name} needs it, a share of zeros in [0, 1)")
     return cls(**fields)

@@ -1,0 +1,91 @@
+"""The contract between the sparsifier and what a method keeps behind the weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from granet.clock import Clock
+from granet.layers import SparseLayer
+
+
+class Hidden(ABC):
+    """Stands behind the weights of some layers while they train.
+
+    Between steps the model's parameters are what the model shows: evaluation, checkpoints and averages need not know
+    of this. For the length of an optimizer step the parameters hold what is trained: :meth:`enter` puts it there,
+    :meth:`leave` takes it back and shows the outcome. Parameters keep their storage throughout.
+    """
+
+    def __init__(self, layers: Sequence[SparseLayer]) -> None:
+        self.layers = list(layers)
+        self._inside = False
+
+    @abstractmethod
+    def pull_back(self) -> None:
+        """Turn the gradients of what is shown into those of what is trained. Twice is the same as once."""
+
+    def enter(self, clock: Clock) -> None:
+        """Before the optimizer's arithmetic: the parameters are to hold what is trained."""
+        self._inside = True
+        self._enter(clock)
+
+    def leave(self) -> bool:
+        """After it, whether it moved anything or not: show the outcome. False if there was no step to leave."""
+        if not self._inside:
+            return False
+        self._inside = False
+        self._leave()
+        return True
+
+    @abstractmethod
+    def _enter(self, clock: Clock) -> None: ...
+
+    @abstractmethod
+    def _leave(self) -> None: ...
+
+    @abstractmethod
+    def show(self) -> None:
+        """Bring weights and masks in line with what is trained."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Let go of everything but the weights and their masks."""
+
+    # State.
+
+    @abstractmethod
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What must be saved: for each kind, layer name to tensor."""
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """A copy of :meth:`tensors`."""
+        return {
+            kind: {name: tensor.detach().clone() for name, tensor in tensors.items()}
+            for kind, tensors in self.tensors().items()
+        }
+
+    def check(self, state: Any) -> None:
+        """ValueError unless ``state`` is what :meth:`state` returns for these layers."""
+        for kind, tensors in self.tensors().items():
+            for name, tensor in tensors.items():
+                try:
+                    saved = state[kind][name]
+                except (KeyError, TypeError, IndexError):
+                    saved = None
+                if not isinstance(saved, Tensor) or saved.shape != tensor.shape:
+                    raise ValueError(
+                        f"state['hidden'][{kind!r}][{name!r}]: must be a tensor of shape {tuple(tensor.shape)}"
+                    )
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Continue from a state that :meth:`check` has passed."""
+        self._inside = False
+        for kind, tensors in self.tensors().items():
+            for name, tensor in tensors.items():
+                tensor.copy_(state[kind][name])

@@ -1,0 +1,77 @@
+"""Parameters of a method's own, trained by the user's optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+_OWN = {"params", "param_names"}
+
+
+class ExtraParameters:
+    """Adds one parameter for each weight to the optimizer, in groups that take after the weights' groups.
+
+    In the user's optimizer, and not in one of our own, because then GradScaler unscales their gradients and looks
+    for overflow in them, and ``zero_grad`` and the optimizer's ``state_dict`` know them.
+
+    Args:
+        extras: one for each of ``weights``.
+        held: options that stay as given here; all others follow the weight's group at every step.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, weights: Sequence[nn.Parameter], extras: Sequence[nn.Parameter], **held: Any
+    ) -> None:
+        self._optimizer = optimizer
+        self._held = held
+        self._extras = list(extras)
+        self._pairs: list[tuple[int, int]] = []  # by number: loading a state replaces the groups themselves
+        homes = [_home(optimizer, weight) for weight in weights]
+        if any("initial_lr" in optimizer.param_groups[home] for home in homes):
+            raise ValueError(
+                "optimizer: a learning-rate scheduler has its groups already; make the scheduler after sparsify(), "
+                "because this method adds parameters of its own to the optimizer"
+            )
+        try:
+            for parent in sorted(set(homes)):
+                theirs = [extra for extra, home in zip(extras, homes, strict=True) if home == parent]
+                self._add(parent, theirs)
+        except Exception as error:  # a stranger's class may raise anything
+            self.remove()
+            raise ValueError(
+                f"optimizer={type(optimizer).__name__}: cannot train the parameters that this method adds ({error})"
+            ) from error
+
+    def _add(self, parent: int, extras: list[nn.Parameter]) -> None:
+        group = self._optimizer.param_groups[parent]
+        named = [(f"granet.{parent}.{i}", extra) for i, extra in enumerate(extras)]
+        self._optimizer.add_param_group({"params": named if "param_names" in group else extras})
+        self._pairs.append((parent, len(self._optimizer.param_groups) - 1))
+        self.follow()
+
+    def follow(self) -> None:
+        """Take over what a schedule did to the weights' groups."""
+        groups = self._optimizer.param_groups
+        for parent, child in self._pairs:
+            options = {key: value for key, value in groups[parent].items() if key not in _OWN}
+            groups[child].update(options | {key: value for key, value in self._held.items() if key in options})
+
+    def remove(self) -> None:
+        """Leave the optimizer as it was."""
+        for _, child in reversed(self._pairs):
+            del self._optimizer.param_groups[child]
+        self._pairs.clear()
+        for extra in self._extras:
+            self._optimizer.state.pop(extra, None)
+
+
+def _home(optimizer: Optimizer, weight: nn.Parameter) -> int:
+    """The number of the group that holds a weight."""
+    return next(
+        number
+        for number, group in enumerate(optimizer.param_groups)
+        if any(parameter is weight for parameter in group["params"])
+    )

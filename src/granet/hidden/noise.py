@@ -1,0 +1,197 @@
+"""Gaussian noise on the weights, whose variance is learned: sparse variational dropout."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.optim import Optimizer
+
+from granet.clock import Clock
+from granet.hidden.base import Hidden
+from granet.hidden.extras import ExtraParameters
+from granet.layers import SPARSIFIABLE, SparseLayer
+
+K1, K2, K3 = 0.63576, 1.87320, 1.48695
+EPSILON = 1e-8
+"""Keeps log alpha finite at a weight of zero, and the square root of the variance smooth."""
+
+
+def log_alpha(weight: Tensor, log_sigma2: Tensor) -> Tensor:
+    r""":math:`\log \alpha = \log \sigma^2 - \log \theta^2`: how much of a weight is noise."""
+    return log_sigma2.detach() - (weight.detach().to(log_sigma2.dtype).square() + EPSILON).log()
+
+
+def kl(log_alpha: Tensor) -> Tensor:
+    r"""The KL divergence from the log-uniform prior, of each weight, approximated (Molchanov et al., 2017).
+
+    .. math:: -KL \approx k_1 \sigma(k_2 + k_3 \log\alpha) - \tfrac12 \log(1 + \alpha^{-1}) - k_1
+
+    >>> [round(float(kl(torch.tensor(x))), 4) for x in (-10.0, 0.0, 3.0, 10.0)]
+    [5.6358, 0.4312, 0.0254, 0.0]
+    """
+    return K1 - K1 * torch.sigmoid(K2 + K3 * log_alpha) + 0.5 * nn.functional.softplus(-log_alpha)
+
+
+def kl_slope(log_alpha: Tensor) -> Tensor:
+    """The derivative of :func:`kl`, never positive: the divergence falls as the noise grows."""
+    gate = torch.sigmoid(K2 + K3 * log_alpha)
+    return -K1 * K3 * gate * (1 - gate) - 0.5 * torch.sigmoid(-log_alpha)
+
+
+class VariationalNoise(Hidden):
+    r"""Weights :math:`N(\theta, \sigma^2)`: the model's parameters are the means, ``layer.hidden`` is log sigma^2.
+
+    In training mode a forward hook adds to a layer's output the noise that random weights would cause (local
+    reparametrisation: out = conv(x, theta) + sqrt(conv(x^2, sigma^2)) * eps). In evaluation mode it computes the
+    output without the weights whose log alpha is above the threshold; the masks say which, after every step.
+
+    The weights themselves stay dense until the end. The noise comes from torch's global generator, as dropout's does.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Sequence[SparseLayer],
+        optimizer: Optimizer,
+        log_sigma2: float,
+        threshold: float,
+        kl_weight: Callable[[Clock], float],
+    ) -> None:
+        super().__init__(layers)
+        self._optimizer = optimizer
+        self._threshold = threshold
+        self._kl_weight = kl_weight
+        self._modules = [_modules_of(model, layer) for layer in self.layers]
+        self._log_sigma2 = [nn.Parameter(_variance(layer).fill_(log_sigma2)) for layer in self.layers]
+        weights = [layer.weight for layer in self.layers]
+        self._extras = ExtraParameters(optimizer, weights, self._log_sigma2, weight_decay=0.0)
+        for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
+            layer.hidden = variance
+        self._handles = self._hook()
+
+    def pull_back(self) -> None:
+        """The gradients are those of the means already."""
+
+    @torch.no_grad()
+    def _enter(self, clock: Clock) -> None:
+        """Add the gradient of the weighted KL divergence to that of the loss."""
+        self._extras.follow()
+        self._average()
+        weight_now = self._kl_weight(clock)
+        scale = getattr(self._optimizer, "grad_scale", None)  # a fused optimizer gets its gradients still scaled
+        for layer, variance in self._trained():
+            assert layer.weight.grad is not None and variance.grad is not None
+            slope = kl_slope(log_alpha(layer.weight, variance)) * weight_now
+            if scale is not None:
+                slope = slope * scale
+            theta = layer.weight.to(slope.dtype)
+            variance.grad += slope
+            layer.weight.grad += (slope * -2 * theta / (theta.square() + EPSILON)).to(layer.weight.dtype)
+
+    def _leave(self) -> None:
+        self.show()
+
+    def _trained(self) -> list[tuple[SparseLayer, nn.Parameter]]:
+        """Layers that noise went through in this step; the others were not run in training mode."""
+        pairs = zip(self.layers, self._log_sigma2, strict=True)
+        return [(layer, v) for layer, v in pairs if layer.weight.grad is not None and v.grad is not None]
+
+    def _average(self) -> None:
+        """Across ranks, as data-parallel training does with the weights' gradients."""
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            for _, variance in self._trained():
+                assert variance.grad is not None
+                distributed.all_reduce(variance.grad)
+                variance.grad /= distributed.get_world_size()
+
+    @torch.no_grad()
+    def show(self) -> None:
+        for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
+            layer.mask.copy_(log_alpha(layer.weight, variance) <= self._threshold)
+
+    def finish(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._extras.remove()
+        for layer in self.layers:
+            layer.hidden = None
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        pairs = zip(self.layers, self._log_sigma2, strict=True)
+        return {"log_sigma2": {layer.name: variance.detach() for layer, variance in pairs}}
+
+    # The hooks. A copy of the model alone is an ordinary model; one made with the sparsifier is hooked again.
+
+    def _hook(self) -> list[Any]:
+        return [
+            module.register_forward_hook(_NoisyForward(layer, variance))
+            for layer, variance, modules in zip(self.layers, self._log_sigma2, self._modules, strict=True)
+            for module in modules
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_handles": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._handles = self._hook()
+
+
+class _NoisyForward:
+    """The forward hook of one module."""
+
+    def __init__(self, layer: SparseLayer, log_sigma2: nn.Parameter) -> None:
+        self._layer, self._log_sigma2 = layer, log_sigma2
+
+    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        if not module.training:
+            weight = torch.where(self._layer.mask, self._layer.weight, 0.0)
+            return _run(module, {"weight": weight, "bias": module.bias}, inputs[0])
+        if self._layer.weight.grad is None and self._log_sigma2.grad is not None:
+            self._log_sigma2.grad = None  # cleared with model.zero_grad(), which knows nothing of it
+        sigma2 = self._log_sigma2.exp().to(self._layer.weight.dtype)
+        variance = _run(module, {"weight": sigma2, "bias": None}, inputs[0].square())
+        deviation = (variance.to(self._log_sigma2.dtype) + EPSILON).sqrt().to(output.dtype)
+        return output + deviation * torch.randn_like(output)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _NoHook, ()
+
+
+class _NoHook:
+    """What becomes of a hook in a copy of the model."""
+
+    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        return None
+
+
+def _run(module: nn.Module, parameters: dict[str, Any], x: Tensor) -> Tensor:
+    """The module's forward pass, whatever its strides and padding, with other parameters; no hook is called."""
+    twin = copy.copy(module)
+    twin.__dict__["_parameters"] = parameters
+    output: Tensor = twin.forward(x)
+    return output
+
+
+def _modules_of(model: nn.Module, layer: SparseLayer) -> list[nn.Module]:
+    modules: list[nn.Module] = [
+        module
+        for module in model.modules()
+        if isinstance(module, SPARSIFIABLE) and module._parameters.get("weight") is layer.weight
+    ]
+    if not modules:
+        raise ValueError(
+            f"method='vd': {layer.name!r} is not the weight of a convolution or a linear layer, so noise cannot be "
+            f"added to its output; exclude={layer.name!r} leaves it dense"
+        )
+    return modules
+
+
+def _variance(layer: SparseLayer) -> Tensor:
+    """Room for log sigma^2: in the shape and layout of the weight, in single precision or better."""
+    return torch.empty_like(layer.weight, dtype=torch.promote_types(layer.weight.dtype, torch.float32)).detach()

@@ -1,0 +1,86 @@
+"""Soft thresholds that are learned, one for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from granet.clock import Clock
+from granet.hidden.extras import ExtraParameters
+from granet.hidden.weights import HiddenWeights, hidden_of
+from granet.layers import SparseLayer
+from granet.masking import zero_inactive
+
+
+class SoftThreshold(HiddenWeights):
+    r"""Shows S(w, s) = sign(w) relu(|w| - sigmoid(s)) of the hidden w and trains w and s (Kusupati et al., 2020).
+
+    With g the gradient of what is shown and m = [|w| > sigmoid(s)], the mask, the gradients of what is trained are
+
+    .. math:: \frac{dL}{dw} = m g, \qquad \frac{dL}{ds} = -\sigma'(s) \sum_i m_i\, \mathrm{sign}(w_i)\, g_i
+
+    s is trained by the same optimizer with the options of the weight's group, weight decay included: decay pulls s
+    from ``s_init`` far below zero up towards zero, and with it the threshold.
+    """
+
+    def __init__(self, layers: Sequence[SparseLayer], optimizer: Optimizer, s_init: float) -> None:
+        super().__init__(layers)
+        self._s = [nn.Parameter(self._value(layer).fill_(s_init)) for layer in self.layers]
+        self._extras = ExtraParameters(optimizer, [layer.weight for layer in self.layers], self._s)
+
+    @torch.no_grad()
+    def pull_back(self) -> None:
+        for layer, s in zip(self.layers, self._s, strict=True):
+            gradient = layer.weight.grad
+            if gradient is None:
+                s.grad = None
+                continue
+            zero_inactive([(gradient, layer.mask)])
+            threshold = s.sigmoid()
+            total = (gradient * hidden_of(layer).sign()).sum(dtype=s.dtype)
+            s.grad = -total * threshold * (1 - threshold)
+
+    @torch.no_grad()
+    def _enter(self, clock: Clock) -> None:
+        super()._enter(clock)
+        self._extras.follow()
+
+    def _leave(self) -> None:
+        super()._leave()
+        for s in self._s:
+            s.grad = None  # made for this step, from a gradient that is the user's to clear
+
+    @torch.no_grad()
+    def show(self) -> None:
+        for layer in self.layers:
+            layer.weight.copy_(self.visible(layer))
+            layer.mask.copy_(layer.weight != 0)
+        self._shown()
+
+    def visible(self, layer: SparseLayer) -> Tensor:
+        kept = hidden_of(layer)
+        return kept.sign() * (kept.abs() - self._threshold(layer)).relu()
+
+    def invisible(self, layer: SparseLayer) -> Tensor:
+        weight = layer.weight.detach()
+        return weight + weight.sign() * self._threshold(layer)
+
+    def finish(self) -> None:
+        super().finish()
+        self._extras.remove()
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        s = {layer.name: s.detach() for layer, s in zip(self.layers, self._s, strict=True)}
+        return super().tensors() | {"s": s}
+
+    def _threshold(self, layer: SparseLayer) -> Tensor:
+        return self._s[layer.index].detach().sigmoid().to(layer.weight.dtype)
+
+    @staticmethod
+    def _value(layer: SparseLayer) -> Tensor:
+        """Room for one s: a sum over a layer, so never of less than single precision."""
+        dtype = torch.promote_types(layer.weight.dtype, torch.float32)
+        return torch.empty(1, 1, dtype=dtype, device=layer.weight.device)

@@ -1,0 +1,45 @@
+"""Gradual magnitude pruning as first published: only masks change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+from torch.optim import Optimizer
+
+from granet.clock import Clock
+from granet.hidden import FrozenWeights, Hidden
+from granet.layers import SparseLayer
+from granet.methods.base import register
+from granet.methods.gmp import Gradual
+from granet.net import SparseNet
+from granet.scores import hidden_magnitude
+
+
+@register(
+    "gmp-original", paper="Zhu & Gupta 2017, arXiv 1710.01878; Gale et al. 2019", dense_to_sparse=True, regrows=True
+)
+@dataclass(frozen=True, kw_only=True)
+class GMPOriginal(Gradual):
+    """Gradual magnitude pruning that only masks: a hidden weight keeps its value and returns if others fall below it.
+
+    A hidden weight does not change at all: besides the gradient, momentum and decay are kept from it too. Layers have
+    the same sparsity, but the first stays dense and the last is at most 80 % sparse (Gale et al.); the others make up
+    for both, so that the whole net has the sparsity asked for.
+    """
+
+    scope: str = "uniform"
+    dense_first: bool = True
+
+    hidden: ClassVar[bool] = True
+
+    def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
+        return FrozenWeights(layers)
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        if clock.step <= clock.steps(self.end):
+            net.reselect(self.target(clock), hidden_magnitude, self.share)
+        else:  # masks are fixed from here on, unless an update that was skipped must be made up for
+            net.prune_to(self.target(clock), hidden_magnitude, self.share)

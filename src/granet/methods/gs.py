@@ -1,0 +1,56 @@
+"""GS: iterative magnitude pruning with a global threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from granet.clock import Clock, Time
+from granet.methods.base import Method, register
+from granet.net import SparseNet
+from granet.scores import magnitude
+
+
+@register("gs", paper="Han et al. 2015, arXiv 1506.02626; as named in Liu et al. 2021", dense_to_sparse=True)
+@dataclass(frozen=True, kw_only=True)
+class GS(Method):
+    """Iterative magnitude pruning with one threshold for all layers: train, prune, retrain what is left, and again.
+
+    ``rounds`` prunings, evenly spaced after ``start`` and up to ``end``, each of which takes the same share of the
+    weights that are left: after k of n rounds the density is (1 - s)^(k/n). What is pruned never returns.
+    """
+
+    start: Time = "25%"
+    end: Time = "75%"
+    rounds: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.rounds, int) or self.rounds < 1:
+            raise ValueError(f"rounds={self.rounds!r}: must be a whole number, 1 or more")
+
+    def begin(self, net: SparseNet) -> None:
+        """Dense."""
+
+    def target(self, clock: Clock) -> float:
+        done = min(self.rounds, max(0, clock.step - clock.steps(self.start)) // self._period(clock))
+        return self.sparsity if done == self.rounds else 1 - (1 - self.sparsity) ** (done / self.rounds)
+
+    def updates(self, clock: Clock) -> range:
+        start, end = clock.steps(self.start, "start"), clock.steps(self.end, "end")
+        if end > clock.total("end"):
+            raise ValueError(f"end={self.end!r}: must not be after the last step, total_steps={clock.total_steps}")
+        if end - start < self.rounds:
+            raise ValueError(
+                f"rounds={self.rounds!r}: must fit between start={self.start!r} and end={self.end!r} (steps {start} "
+                f"and {end})"
+            )
+        period = self._period(clock)
+        # On to the end of training: a round that was skipped is made up for.
+        return range(start + period, max(clock.total(), start + self.rounds * period + 1), period)
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.prune_to(self.target(clock), magnitude)
+
+    def _period(self, clock: Clock) -> int:
+        """Optimizer steps of one round."""
+        return (clock.steps(self.end) - clock.steps(self.start)) // self.rounds

@@ -1,0 +1,62 @@
+"""STR: soft threshold reparameterization."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+from torch.optim import Optimizer
+
+from granet.clock import Clock, Time
+from granet.hidden import Hidden, SoftThreshold
+from granet.layers import SparseLayer
+from granet.methods.base import Method, recorded, register
+from granet.net import SparseNet
+
+
+@register("str", paper="Kusupati et al. 2020, arXiv 2002.03231", dense_to_sparse=True, regrows=True, has_target=False)
+@dataclass(frozen=True, kw_only=True)
+class STR(Method):
+    """Soft thresholds, one for each layer, learned with the weights: w <- sign(w) relu(|w| - sigmoid(s)).
+
+    The sparsity follows from ``s_init`` and the optimizer's weight decay, which s shares with the weights: less
+    negative means sparser, and sooner. No layer is kept from being emptied.
+    """
+
+    sparsity: float = 0.0
+    """What a search over ``s_init`` aims at; a training says at its end how far it is from this. 0 asks for nothing."""
+    s_init: float = -100.0
+    every: Time = 1000
+    """How often the history takes a record; the masks follow the weights at every step."""
+
+    hidden: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.s_init, int | float) or not math.isfinite(self.s_init):
+            raise ValueError(f"s_init={self.s_init!r}: must be a finite number, such as -100")
+
+    def begin(self, net: SparseNet) -> None:
+        """Dense, but for the weights below the first threshold."""
+
+    def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
+        return SoftThreshold(layers, optimizer, self.s_init)
+
+    def updates(self, clock: Clock) -> range:
+        return recorded(clock, self.every)
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.recount()
+
+    def finish(self, net: SparseNet) -> None:
+        reached = sum(layer.numel - layer.active for layer in net.layers) / net.numel
+        if self.sparsity > 0 and abs(reached - self.sparsity) > 0.01:
+            warnings.warn(
+                f"granet: sparsity={self.sparsity!r}: str reached {reached:.4f}; a larger s_init={self.s_init!r} or "
+                "more weight decay makes it sparser",
+                stacklevel=3,
+            )

@@ -1,0 +1,92 @@
+"""VD: sparse variational dropout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+from torch.optim import Optimizer
+
+from granet.clock import Clock, Time
+from granet.hidden import Hidden, VariationalNoise
+from granet.layers import SparseLayer
+from granet.masking import all_finite
+from granet.methods.base import Method, recorded, register
+from granet.net import SparseNet
+from granet.scores import signal_to_noise
+
+
+@register("vd", paper="Molchanov et al. 2017, arXiv 1701.05369", dense_to_sparse=True, regrows=True, has_target=False)
+@dataclass(frozen=True, kw_only=True)
+class VD(Method):
+    """Sparse variational dropout: learn the noise of every weight, and drop the weights that are mostly noise.
+
+    Weights are N(theta, alpha theta^2). The loss, a mean over the batch, gets the KL divergence to a log-uniform prior
+    added, divided by the number of training ``examples``; its weight rises linearly from 0 at ``start`` to
+    ``kl_scale`` at ``end``. Weights with log alpha above ``threshold`` count as pruned: masks and evaluation mode
+    leave them out from the start, and ``sparsifier.finish()`` makes them zero.
+
+    The optimizer's weight decay acts on theta, not on the noise; the method needs none.
+    """
+
+    sparsity: float = 0.0
+    """Above 0, ``finish()`` keeps the smallest alpha of all layers, to exactly this sparsity, and no threshold."""
+    examples: int = 50_000
+    kl_scale: float = 1.0
+    """The knob: more makes it sparser."""
+    start: Time = 0
+    end: Time = "50%"
+    threshold: float = 3.0
+    log_sigma2: float = -10.0
+    """Where the log variance of every weight starts."""
+    every: Time = 1000
+    """How often the history takes a record; the masks follow log alpha at every step."""
+
+    hidden: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.examples, int) or self.examples < 1:
+            raise ValueError(f"examples={self.examples!r}: must be the number of training examples, 1 or more")
+        for field in ("kl_scale", "threshold", "log_sigma2"):
+            value = getattr(self, field)
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{field}={value!r}: must be a finite number")
+        if self.kl_scale < 0:
+            raise ValueError(f"kl_scale={self.kl_scale!r}: must not be negative")
+
+    def begin(self, net: SparseNet) -> None:
+        """Dense, but for the weights that are mostly noise already."""
+
+    def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
+        return VariationalNoise(model, layers, optimizer, self.log_sigma2, self.threshold, self.kl_weight)
+
+    def kl_weight(self, clock: Clock) -> float:
+        """What the KL divergence is multiplied by in the loss of the next step."""
+        start, end = clock.steps(self.start), clock.steps(self.end)
+        ramp = 1.0 if clock.step >= end else max(0.0, (clock.step - start) / (end - start))
+        return self.kl_scale * ramp / self.examples
+
+    def updates(self, clock: Clock) -> range:
+        start, end = clock.steps(self.start, "start"), clock.steps(self.end, "end")
+        if end < start:
+            raise ValueError(f"end={self.end!r}: must not be before start={self.start!r} (steps {end} and {start})")
+        return recorded(clock, self.every)
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        net.recount()
+
+    def finish(self, net: SparseNet) -> None:
+        for layer in net.layers:
+            assert layer.hidden is not None
+            if not all_finite([layer.weight.detach(), layer.hidden.detach()], net.device):
+                raise ValueError(
+                    f"method='vd': {layer.name!r} holds values that are not finite, so it has no log alpha"
+                )
+        if self.sparsity > 0:
+            net.reselect(self.sparsity, signal_to_noise)
+        else:
+            net.grow_to_floor(signal_to_noise)

@@ -1,0 +1,116 @@
+"""Parameters that a method adds to the user's optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import granet
+
+ADDING = {"str": granet.STR(s_init=-4.0), "vd": granet.VD(log_sigma2=-4.0)}
+
+
+def two_layers() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+
+
+@pytest.fixture(params=ADDING)
+def method(request: pytest.FixtureRequest) -> granet.Method:
+    return ADDING[request.param]
+
+
+def test_each_weights_group_gets_a_companion_with_its_options(method: granet.Method) -> None:
+    model = two_layers()
+    groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1].parameters(), "momentum": 0.3}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.2)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=9)
+    added = optimizer.param_groups[2:]
+    assert [(group["lr"], group["momentum"]) for group in added] == [(0.5, 0.9), (0.1, 0.3)]
+    decay = 0.2 if isinstance(method, granet.STR) else 0.0
+    assert [group["weight_decay"] for group in added] == [decay, decay]
+    assert [len(group["params"]) for group in added] == [1, 1]
+    optimizer.param_groups[0]["lr"] = 0.05
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.1, 0.05, 0.1]
+    sparsifier.finish()
+    assert len(optimizer.param_groups) == 2
+
+
+def test_an_optimizer_with_named_parameters(method: granet.Method) -> None:
+    model = two_layers()
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=9)
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    sparsifier.remove()
+    assert [group["param_names"] for group in optimizer.param_groups] == [["0.weight", "0.bias", "1.weight", "1.bias"]]
+
+
+def test_a_scheduler_made_afterwards_works(method: granet.Method) -> None:
+    model = two_layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
+    granet.sparsify(model, optimizer, method, total_steps=9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+
+
+def test_the_gradient_of_a_threshold_lasts_one_step() -> None:
+    """It is made from the weight's; left behind, an infinite one would make a GradScaler skip every step to come."""
+    model = two_layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    granet.sparsify(model, optimizer, ADDING["str"], total_steps=9)
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    assert all(s.grad is None for s in optimizer.param_groups[1]["params"])
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def refused(optimizer: torch.optim.Optimizer, model: nn.Module, method: granet.Method, message: str) -> None:
+    groups, weights = len(optimizer.param_groups), [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(ValueError, match=message):
+        granet.sparsify(model, optimizer, method, total_steps=9)
+    assert len(optimizer.param_groups) == groups
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not any(module._forward_hooks for module in model.modules())
+    assert all(torch.equal(p, before) for p, before in zip(model.parameters(), weights, strict=True))
+
+
+def test_a_scheduler_made_before_is_named(method: granet.Method) -> None:
+    model = two_layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    refused(optimizer, model, method, r"optimizer: a learning-rate scheduler .* make the scheduler after sparsify")
+
+
+class OneGroup(torch.optim.SGD):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if self.param_groups:
+            raise RuntimeError("one group is enough")
+        super().add_param_group(param_group)
+
+
+def test_an_optimizer_that_takes_no_more_parameters_is_named(method: granet.Method) -> None:
+    model = two_layers()
+    refused(OneGroup(model.parameters(), lr=0.1), model, method, r"optimizer=OneGroup: cannot train .*one group is")
+
+
+def test_a_second_group_that_fails_takes_the_first_with_it(method: granet.Method) -> None:
+    class TwoGroups(torch.optim.SGD):
+        def add_param_group(self, param_group: dict[str, Any]) -> None:
+            if len(self.param_groups) == 3:
+                raise RuntimeError("full")
+            super().add_param_group(param_group)
+
+    model = two_layers()
+    optimizer = TwoGroups([{"params": model[0].parameters()}, {"params": model[1].parameters()}], lr=0.1)
+    refused(optimizer, model, method, r"optimizer=TwoGroups: cannot train .*full")

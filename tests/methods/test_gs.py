@@ -1,0 +1,40 @@
+"""GS: rounds of pruning by one global threshold, with training between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from granet import GS, Clock
+
+
+def test_every_round_is_the_plain_global_prune_to_a_geometric_density(trial, plain, equal) -> None:
+    method = GS(sparsity=0.9, start=20, end=80, rounds=4)
+    run = trial(method, 100)
+    seen = []
+    for clock, weights, _, before, after in run:
+        done = min(4, (clock.step - 20) // 15)
+        keep = 2416 - round(2416 * (1 - 0.1 ** (done / 4)))
+        assert equal(after, plain.prune_globally(weights, before, keep))
+        seen.append(clock.step)
+    assert seen == [35, 50, 65, 80, 95]
+    assert run.zeros == round(0.9 * 2416)
+
+
+def test_targets_by_hand() -> None:
+    method = GS(sparsity=0.75, start=10, end=30, rounds=2)
+    assert [method.target(Clock(step, 40)) for step in (0, 10, 19, 20, 29, 30, 40)] == [0, 0, 0, 0.5, 0.5, 0.75, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rounds": 0}, r"rounds=0: must be a whole number, 1 or more"),
+        ({"rounds": 2.5}, r"rounds=2\.5: must be"),
+        ({"start": 10, "end": 13, "rounds": 4}, r"rounds=4: must fit between start=10 and end=13"),
+        ({"start": 50, "end": 20}, r"rounds=10: must fit between start=50 and end=20"),
+        ({"end": 200}, r"end=200: must not be after the last step, total_steps=100"),
+    ],
+)
+def test_rounds_that_make_no_sense_are_refused(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GS(sparsity=0.9, **fields).updates(Clock(0, 100))

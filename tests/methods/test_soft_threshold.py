@@ -1,0 +1,123 @@
+"""STR against autograd through its formula, with torch's own optimizer on w and s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+import granet
+
+STEPS = 15
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.05),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1),
+}
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(36, 4)).double()
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(8, 2, 5, 5, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
+    return x, x.flatten(1)[:, :4].argmax(1)
+
+
+def shown(w: Tensor, s: Tensor) -> Tensor:
+    return torch.sign(w) * torch.relu(w.abs() - torch.sigmoid(s))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_step_is_autograd_through_the_formula(optimizer: str) -> None:
+    model, twin = net(), net()
+    optim = OPTIMIZERS[optimizer](model.parameters())
+    sparsifier = granet.sparsify(model, optim, granet.STR(s_init=-3.0, every=5), total_steps=STEPS)
+
+    names = ["0.weight", "3.weight"]
+    weights = dict(twin.named_parameters())
+    thresholds = {name: nn.Parameter(torch.full((1, 1), -3.0, dtype=torch.float64)) for name in names}
+    reference = OPTIMIZERS[optimizer]([*weights.values(), *thresholds.values()])
+    sparsities = set()
+    for step in range(STEPS):
+        x, y = batch(step)
+        reference.zero_grad()
+        visible = {name: shown(weights[name], thresholds[name]) for name in names}
+        nn.functional.cross_entropy(functional_call(twin, visible, (x,)), y).backward()
+        reference.step()
+
+        optim.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optim.step()
+        state = sparsifier.state_dict()["hidden"]
+        for name in names:
+            torch.testing.assert_close(state["weights"][name], weights[name].detach(), rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(state["s"][name], thresholds[name].detach(), rtol=1e-9, atol=1e-12)
+            visible_now = shown(weights[name], thresholds[name]).detach()
+            torch.testing.assert_close(model.get_parameter(name).detach(), visible_now, rtol=1e-9, atol=1e-12)
+            assert torch.equal(sparsifier.masks[name], visible_now != 0)
+        zeros = sum(int((model.get_parameter(name) == 0).sum()) for name in names)
+        assert sparsifier.sparsity == zeros / (72 + 144)
+        sparsities.add(zeros)
+    assert len(sparsities) > 3  # the thresholds did move
+    assert [(record.step, record.target) for record in sparsifier.history] == [(5, 0.0), (10, 0.0), (15, 0.0)]
+    assert sparsifier.history[-1].achieved == sparsifier.sparsity
+
+
+def test_thresholds_follow_the_learning_rate_of_their_weights() -> None:
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False))
+    groups = [{"params": [model[0].weight], "lr": 0.1}, {"params": [model[1].weight], "lr": 0.2}]
+    optimizer = torch.optim.SGD(groups, lr=1.0, weight_decay=0.5)
+    sparsifier = granet.sparsify(model, optimizer, granet.STR(s_init=-8.0), total_steps=9)
+    s = [-8.0, -8.0]
+    for rates in ((0.1, 0.2), (0.05, 0.0)):
+        for group, rate in zip(optimizer.param_groups, rates, strict=False):
+            group["lr"] = rate
+        for layer in model:
+            layer.weight.grad = torch.zeros_like(layer.weight)
+        optimizer.step()
+        s = [value * (1 - rate * 0.5) for value, rate in zip(s, rates, strict=True)]  # weight decay alone
+    found = sparsifier.state_dict()["hidden"]["s"]
+    assert [found[name].item() for name in ("0.weight", "1.weight")] == [pytest.approx(value) for value in s]
+
+
+def reached(s_init: float) -> float:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
+    sparsifier = granet.sparsify(model, optimizer, granet.STR(s_init=s_init), total_steps=10)
+    for step in range(10):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    sparsifier.finish()
+    return sparsifier.sparsity
+
+
+def test_a_search_over_s_init_can_reach_a_sparsity() -> None:
+    """The knob is monotone: a plain bisection finds half of the weights."""
+    low, high = -10.0, 0.0
+    assert reached(low) < 0.1
+    assert reached(high) > 0.9
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (middle, high) if reached(middle) < 0.5 else (low, middle)
+    assert reached(high) == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_sparsity_that_was_missed_is_said_at_the_end() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.STR(sparsity=0.9, s_init=-50.0), total_steps=10)
+    with pytest.warns(UserWarning, match=r"sparsity=0\.9: str reached 0\.0000"):
+        sparsifier.finish()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), "-100", None])
+def test_a_start_that_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"s_init=.*: must be a finite number"):
+        granet.STR(s_init=value)
