@@ -28,6 +28,10 @@ class Method(ABC):
     """Growth reads the dense gradient, so it is kept on update steps."""
     step_on_update: ClassVar[bool] = True
     """The optimizer takes its step on update steps too."""
+    needs_batches: ClassVar[bool] = False
+    """It looks at batches before the first step."""
+    needs_trained: ClassVar[bool] = False
+    """It starts from the state of a finished first run."""
 
     def __post_init__(self) -> None:
         check_share("sparsity", self.sparsity)
@@ -44,6 +48,11 @@ class Method(ABC):
         """The sparsity asked for at that moment."""
         return self.sparsity
 
+    @property
+    def has_target(self) -> bool:
+        """Whether ``sparsity`` is asked for; otherwise it is an outcome of the method's other fields."""
+        return True
+
     def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method whose masks stay has none)
         """Propose new masks."""
 
@@ -57,6 +66,11 @@ def check_share(field: str, value: float) -> None:
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")
+
+
+def check_count(field: str, value: int, least: int = 1) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{field}={value!r}: must be a whole number, {least} or more")
 
 
 def periodic(clock: Clock, every: Time, start: Time, stop: int) -> range:
@@ -85,10 +99,19 @@ class MethodInfo:
     sparse_to_sparse: bool = False
     regrows: bool = False
     changes_masks: bool = True
+    before_training: bool = False
 
     @property
     def needs_gradient(self) -> bool:
         return self.cls.needs_gradient
+
+    @property
+    def needs_batches(self) -> bool:
+        return self.cls.needs_batches
+
+    @property
+    def needs_trained(self) -> bool:
+        return self.cls.needs_trained
 
 
 _METHODS: dict[str, MethodInfo] = {}
@@ -131,6 +154,7 @@ def create_method(name: str, **fields: Any) -> Method:
     for field in fields:
         if field not in allowed:
             raise ValueError(f"{field}={fields[field]!r}: {name} has no such field; it has {', '.join(allowed)}")
-    if "sparsity" not in fields:
+    asked = next(field for field in dataclasses.fields(cls) if field.name == "sparsity").default is dataclasses.MISSING
+    if asked and "sparsity" not in fields:
         raise ValueError(f"sparsity: {name} needs it, a share of zeros in [0, 1)")
     return cls(**fields)

@@ -1,0 +1,109 @@
+"""SIS: sparse weights that leave every layer's outputs near what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from granet.activations import Seen, watch
+from granet.inclusion import Constraint, sparsest, squared_distance
+from granet.methods.base import Method, check_count, check_share, register
+from granet.net import SparseNet
+from granet.probe import Tensors
+from granet.scores import given
+from granet.search import bisect_knob
+
+_NEAR = 0.005
+"""The search is over when the sparsity is that near; the rest is taken from the smallest weights."""
+
+
+@register("sis", paper="Verma & Pesquet 2021, ICML", changes_masks=False)
+@dataclass(frozen=True, kw_only=True)
+class SIS(Method):
+    """Subdifferential inclusion: give each layer of a finished first run the least weights that keep its outputs near.
+
+    Each layer by itself gets the weights of smallest l1 norm whose outputs, on ``batches`` batches, stay within
+    ``tolerance`` of the original ones (see `granet.inclusion` for the problem, how it is solved, and what in it is our
+    reading). The model starts from these weights and the first run's other values, to be fine-tuned. Either
+    ``tolerance`` is given and the sparsity follows, or ``sparsity`` is given and the tolerance, the same for all
+    layers, is searched for; what is then missing to the exact number goes by magnitude.
+    """
+
+    sparsity: float = 0.0
+    tolerance: float | None = None
+    """Relative to what removing the layer would do: 0 allows no change, 1 any."""
+    batches: int = 1
+    iterations: int = 30
+    """Steps of the splitting, for each layer."""
+    passes: int = 10
+    """Passes over the batches in each step, at most."""
+
+    needs_batches: ClassVar[bool] = True
+    needs_trained: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tolerance is None and self.sparsity == 0:
+            raise ValueError("sparsity: sis needs it, a share of zeros in (0, 1), or a tolerance")
+        if self.tolerance is not None:
+            check_share("tolerance", self.tolerance)
+            if self.sparsity > 0:
+                raise ValueError(f"tolerance={self.tolerance!r}: gives a sparsity of its own; leave out one of the two")
+        for field in ("batches", "iterations", "passes"):
+            check_count(field, getattr(self, field))
+
+    @property
+    def has_target(self) -> bool:
+        return self.tolerance is None
+
+    def begin(self, net: SparseNet) -> None:
+        trained, weights = net.probe.trained_state(), net.probe.trained_weights()
+        state = {name: value.to(net.device) for name, value in trained.items()}
+        seen = watch(net.probe, net.probe.state() | state, net.probe.draw(self.batches))
+        solution = self._solve(seen, weights, self._tolerance(seen, weights))
+        sparsity = self.sparsity if self.has_target else _zeros(solution)
+        net.prune_to(sparsity, given(net.probe.finite(solution, "trained")))
+        net.start = net.probe.with_weights(trained, solution)
+
+    def _tolerance(self, seen: Mapping[str, Seen], weights: Tensors) -> float:
+        if self.tolerance is not None:
+            return self.tolerance
+        try:  # a little below the sparsity, so that enough weights are left to choose from
+            return bisect_knob(
+                lambda tolerance: _zeros(self._solve(seen, weights, tolerance)), self.sparsity - _NEAR, 0, 1, _NEAR
+            )
+        except ValueError as error:
+            raise ValueError(f"sparsity={self.sparsity!r}: sis finds no tolerance for it ({error})") from error
+
+    def _solve(self, seen: Mapping[str, Seen], weights: Tensors, tolerance: float) -> Tensors:
+        return {
+            name: sparsest(weight, _constraints(seen[name], weight, tolerance), self.iterations, self.passes)
+            for name, weight in weights.items()
+        }
+
+
+@torch.no_grad()
+def _constraints(seen: Seen, weight: Tensor, tolerance: float) -> list[Constraint]:
+    """One for each batch: the outputs with the original weight, nearly."""
+    constraints = []
+    for inputs in seen.inputs:
+        outputs = seen.preactivation(inputs, weight)
+        if seen.rectified:
+            outputs = outputs.relu()
+
+        def distance(weight: Tensor, inputs: Tensor = inputs, outputs: Tensor = outputs) -> Tensor:
+            return squared_distance(seen.preactivation(inputs, weight), outputs, seen.rectified)
+
+        constraints.append(Constraint(distance, tolerance**2 * float(distance(torch.zeros_like(weight)))))
+    return constraints
+
+
+def _zeros(weights: Tensors) -> float:
+    """The share of zeros."""
+    return 1 - sum(int(weight.count_nonzero()) for weight in weights.values()) / sum(
+        weight.numel() for weight in weights.values()
+    )
