@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from granet.activations import Seen, watch
-from granet.inclusion import Constraint, sparsest, squared_distance
+from granet.inclusion import Constraint, constraint, least_weights
 from granet.methods.base import Method, check_count, check_share, register
 from granet.net import SparseNet
 from granet.probe import Tensors
@@ -36,11 +36,10 @@ class SIS(Method):
     sparsity: float = 0.0
     tolerance: float | None = None
     """Relative to what removing the layer would do: 0 allows no change, 1 any."""
-    batches: int = 1
-    iterations: int = 30
+    batches: int = 4
+    """A layer with more inputs than these hold samples is hardly bound by them."""
+    iterations: int = 100
     """Steps of the splitting, for each layer."""
-    passes: int = 10
-    """Passes over the batches in each step, at most."""
 
     needs_batches: ClassVar[bool] = True
     needs_trained: ClassVar[bool] = True
@@ -53,7 +52,7 @@ class SIS(Method):
             check_share("tolerance", self.tolerance)
             if self.sparsity > 0:
                 raise ValueError(f"tolerance={self.tolerance!r}: gives a sparsity of its own; leave out one of the two")
-        for field in ("batches", "iterations", "passes"):
+        for field in ("batches", "iterations"):
             check_count(field, getattr(self, field))
 
     @property
@@ -81,29 +80,19 @@ class SIS(Method):
 
     def _solve(self, seen: Mapping[str, Seen], weights: Tensors, tolerance: float) -> Tensors:
         return {
-            name: sparsest(weight, _constraints(seen[name], weight, tolerance), self.iterations, self.passes)
+            name: least_weights(weight, _constraints(seen[name], weight, tolerance), self.iterations)
             for name, weight in weights.items()
         }
 
 
-@torch.no_grad()
 def _constraints(seen: Seen, weight: Tensor, tolerance: float) -> list[Constraint]:
-    """One for each batch: the outputs with the original weight, nearly."""
-    constraints = []
-    for inputs in seen.inputs:
-        outputs = seen.preactivation(inputs, weight)
-        if seen.rectified:
-            outputs = outputs.relu()
-
-        def distance(weight: Tensor, inputs: Tensor = inputs, outputs: Tensor = outputs) -> Tensor:
-            return squared_distance(seen.preactivation(inputs, weight), outputs, seen.rectified)
-
-        constraints.append(Constraint(distance, tolerance**2 * float(distance(torch.zeros_like(weight)))))
-    return constraints
+    """One for each batch."""
+    return [
+        constraint(partial(seen.preactivation, inputs), weight, seen.rectified, tolerance) for inputs in seen.inputs
+    ]
 
 
 def _zeros(weights: Tensors) -> float:
     """The share of zeros."""
-    return 1 - sum(int(weight.count_nonzero()) for weight in weights.values()) / sum(
-        weight.numel() for weight in weights.values()
-    )
+    numel = sum(weight.numel() for weight in weights.values())
+    return 1 - sum(int(weight.count_nonzero()) for weight in weights.values()) / numel
