@@ -60,13 +60,13 @@ def constraint(preactivation: Callable[[Tensor], Tensor], weight: Tensor, rectif
     return Constraint(preactivation, outputs, rectified, tolerance * float(removed.norm()))
 
 
-def least_weights(weight: Tensor, constraints: Sequence[Constraint], iterations: int) -> Tensor:
+def least_weights(weight: Tensor, constraints: Sequence[Constraint], tolerance: float, iterations: int) -> Tensor:
     """Weights of least l1 norm that meet the constraints, nearly: the splitting is begun at ``weight`` and cut off.
 
-    The primal step is a fifth of the mean |weight|: what the constraints do not hold shrinks to zero within tens of
-    iterations, and correlated inputs still have time to make up for it. The dual step is the largest that converges.
+    The primal step decides how fast it converges, not where to. It grows with ``tolerance``, as does the way that the
+    weights have to go; half of it times the mean |weight| did well. The dual step is then the largest that converges.
     """
-    step = 0.2 * float(weight.abs().mean())
+    step = max(0.01, tolerance / 2) * float(weight.abs().mean())
     norm = largest_singular_value(weight, constraints)
     if step == 0 or norm == 0:
         return torch.zeros_like(weight)

@@ -63,24 +63,28 @@ class SIS(Method):
         trained, weights = net.probe.trained_state(), net.probe.trained_weights()
         state = {name: value.to(net.device) for name, value in trained.items()}
         seen = watch(net.probe, net.probe.state() | state, net.probe.draw(self.batches))
-        solution = self._solve(seen, weights, self._tolerance(seen, weights))
+        solution = self._search(seen, weights) if self.tolerance is None else self._solve(seen, weights, self.tolerance)
         sparsity = self.sparsity if self.has_target else _zeros(solution)
         net.prune_to(sparsity, given(net.probe.finite(solution, "trained")))
         net.start = net.probe.with_weights(trained, solution)
 
-    def _tolerance(self, seen: Mapping[str, Seen], weights: Tensors) -> float:
-        if self.tolerance is not None:
-            return self.tolerance
-        try:  # a little below the sparsity, so that enough weights are left to choose from
-            return bisect_knob(
-                lambda tolerance: _zeros(self._solve(seen, weights, tolerance)), self.sparsity - _NEAR, 0, 1, _NEAR
-            )
+    def _search(self, seen: Mapping[str, Seen], weights: Tensors) -> Tensors:
+        """The solution whose sparsity is a little below the one asked for, so that enough weights are left."""
+        solution: Tensors = {}
+
+        def sparsity_of(tolerance: float) -> float:
+            solution.update(self._solve(seen, weights, tolerance))
+            return _zeros(solution)
+
+        try:
+            bisect_knob(sparsity_of, self.sparsity - _NEAR, 0, 1, _NEAR)
         except ValueError as error:
             raise ValueError(f"sparsity={self.sparsity!r}: sis finds no tolerance for it ({error})") from error
+        return solution  # of the last trial, the one that was near enough
 
     def _solve(self, seen: Mapping[str, Seen], weights: Tensors, tolerance: float) -> Tensors:
         return {
-            name: least_weights(weight, _constraints(seen[name], weight, tolerance), self.iterations)
+            name: least_weights(weight, _constraints(seen[name], weight, tolerance), tolerance, self.iterations)
             for name, weight in weights.items()
         }
 
