@@ -13,9 +13,7 @@ from torch.nn import functional
 from granet.layers import find_layers
 from granet.probe import Probe, to_device
 
-BATCHES = [
-    (torch.randn(12, 6, generator=torch.Generator().manual_seed(i)), torch.arange(12) % 3) for i in range(3)
-]
+BATCHES = [(torch.randn(12, 6, generator=torch.Generator().manual_seed(i)), torch.arange(12) % 3) for i in range(3)]
 
 
 def net(dtype: torch.dtype = torch.float64) -> nn.Sequential:

@@ -41,9 +41,7 @@ def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, S
     """Run the model with that state, in evaluation mode, and note what each sparsified layer sees."""
     seen = {name: Seen(module) for name, module in _modules(probe).items()}
     followers = _Followers()
-    hooks = [
-        one.module.register_forward_hook(partial(_note, one, followers), with_kwargs=False) for one in seen.values()
-    ]
+    hooks = [one.module.register_forward_hook(partial(_note, one, followers)) for one in seen.values()]
     try:
         with probe.mode(training=False), followers:
             for inputs, _ in batches:
@@ -82,7 +80,7 @@ class _Followers(TorchFunctionMode):
     """Sees every call of batch norm and ReLU, as a module or as a function, and whose outputs it is given."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._from: dict[int, tuple[Tensor, Seen]] = {}
 
     def follow(self, outputs: Tensor, one: Seen) -> None:

@@ -1,9 +1,9 @@
 """The least weights of a layer that leave its outputs near what they were: a subdifferential inclusion problem.
 
-Most activations are proximity operators: y = prox_f(z) for a convex f, which is to say z - y lies in the subdifferential
-of f at y. Weights W keep the outputs y when that holds for z = Wx + b, and nearly keep them when z - y is near that set
-(Verma & Pesquet, ICML 2021). For ReLU the set is {0} where y > 0, and all of (-inf, 0] where y = 0: what is switched off
-may sink further at no cost. For no activation it is {0}.
+Most activations are proximity operators: y = prox_f(z) for a convex f, which is to say that z - y lies in the
+subdifferential of f at y. Weights W keep the outputs y when that holds for z = Wx + b, and nearly keep them when z - y
+is near that set (Verma & Pesquet, ICML 2021). For ReLU the set is {0} where y > 0, and all of (-inf, 0] where y = 0:
+what is switched off may sink further at no cost. For no activation it is {0}.
 
 The problem solved is
 
@@ -20,6 +20,7 @@ threshold as its proximity operator, and the constraint on z is projected onto i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -41,8 +42,9 @@ class Constraint:
     def excess(self, z: Tensor) -> Tensor:
         """z minus its projection onto all z that meet the constraint."""
         gap = inclusion_gap(z, self.outputs, self.rectified)
-        distance = gap.norm()
-        return gap * (1 - self.bound / distance.clamp(min=self.bound).clamp(min=torch.finfo(z.dtype).tiny))
+        distance = torch.linalg.vector_norm(gap).clamp(min=max(self.bound, torch.finfo(z.dtype).tiny))
+        excess: Tensor = gap * (1 - self.bound / distance)
+        return excess
 
 
 def inclusion_gap(z: Tensor, y: Tensor, rectified: bool) -> Tensor:
@@ -51,7 +53,9 @@ def inclusion_gap(z: Tensor, y: Tensor, rectified: bool) -> Tensor:
     return torch.where(y > 0, gap, z.clamp(min=0)) if rectified else gap
 
 
-def constraint(preactivation: Callable[[Tensor], Tensor], weight: Tensor, rectified: bool, tolerance: float) -> Constraint:
+def constraint(
+    preactivation: Callable[[Tensor], Tensor], weight: Tensor, rectified: bool, tolerance: float
+) -> Constraint:
     """The outputs that ``weight`` gives, to be kept within a share of what weights of zero would change."""
     with torch.no_grad():
         outputs = preactivation(weight)
@@ -87,7 +91,6 @@ def least_weights(weight: Tensor, constraints: Sequence[Constraint], tolerance: 
 def largest_singular_value(weight: Tensor, constraints: Sequence[Constraint], iterations: int = 20) -> float:
     """Of the linear map from W to all z, by the power method; a few percent more, to be on the safe side."""
     direction = torch.ones_like(weight) + weight / weight.abs().amax().clamp(min=torch.finfo(weight.dtype).tiny)
-    growth = 0.0
     for _ in range(iterations):
         direction = direction / direction.norm()
         image = torch.zeros_like(weight)
@@ -95,11 +98,10 @@ def largest_singular_value(weight: Tensor, constraints: Sequence[Constraint], it
             z, back = _linear(one, direction)
             with torch.no_grad():
                 image += back(z - one.preactivation(torch.zeros_like(weight)))
-        growth = float(image.norm())
-        if growth == 0:
+        if not bool(image.any()):
             return 0.0
         direction = image
-    return 1.05 * growth**0.5
+    return 1.05 * math.sqrt(float(direction.norm()))
 
 
 def _linear(one: Constraint, weight: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

@@ -73,7 +73,8 @@ class Probe:
     def trained_weights(self) -> Tensors:
         """The sparsified weights of the finished first run."""
         state = self.trained_state()
-        return self.finite({name: state[key].to(self._device) for name, key in self._key.items()}, "trained")
+        weights = {layer.name: state[self._key[layer.name]].to(layer.weight.device) for layer in self.layers}
+        return self.finite(weights, "trained")
 
     def finite(self, scores: Tensors, field: str) -> Tensors:
         """``scores``, or a ValueError if one is NaN or infinite: there is no order among such weights."""

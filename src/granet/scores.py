@@ -43,8 +43,12 @@ def in_order(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     device = next(iter(values.values())).device
     joined = torch.cat([value.to(device).reshape(-1) for value in values.values()])
-    places = joined.unique(return_inverse=True)[1].double().split([value.numel() for value in values.values()])
-    return {name: place.view(values[name].shape) for name, place in zip(values, places, strict=True)}
+    _, inverse = torch.unique(joined, return_inverse=True)
+    places = inverse.double().split([value.numel() for value in values.values()])
+    return {
+        name: place.view(value.shape).to(value.device)
+        for (name, value), place in zip(values.items(), places, strict=True)
+    }
 
 
 def random(layer: SparseLayer, draw: int) -> Tensor:

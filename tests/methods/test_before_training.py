@@ -19,7 +19,13 @@ CLASSES = 4
 def net(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(54, 8), nn.ReLU(), nn.Linear(8, CLASSES)
+        nn.Conv2d(2, 6, 3),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(54, 8),
+        nn.ReLU(),
+        nn.Linear(8, CLASSES),
     ).to(dtype)
 
 

@@ -11,7 +11,11 @@ import granet
 from granet import create_method, list_methods
 from granet.methods import method_name
 
-NAMES = ["gmp", "granet", "rigl", "rigl-itop", "set", "static"]
+NAMES = [
+    "gmp", "granet", "grasp", "lrr", "lth", "magnitude-init", "one-shot", "rigl", "rigl-itop", "set", "sis", "snip",
+    "static", "synflow",
+]  # fmt: skip
+FIXED = {"grasp", "lrr", "lth", "magnitude-init", "one-shot", "sis", "snip", "static", "synflow"}
 
 
 def test_every_method_is_listed_with_what_it_can_do() -> None:
@@ -19,14 +23,20 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
     assert sorted(infos) == NAMES
     capable = {
         flag: {name for name, info in infos.items() if getattr(info, flag)}
-        for flag in ("dense_to_sparse", "sparse_to_sparse", "regrows", "changes_masks", "needs_gradient")
-    }
+        for flag in (
+            "dense_to_sparse", "sparse_to_sparse", "regrows", "changes_masks", "before_training", "needs_gradient",
+            "needs_batches", "needs_trained",
+        )
+    }  # fmt: skip
     assert capable == {
         "dense_to_sparse": {"granet", "gmp"},
         "sparse_to_sparse": {"granet", "rigl", "rigl-itop", "set", "static"},
         "regrows": {"granet", "rigl", "rigl-itop", "set"},
-        "changes_masks": set(NAMES) - {"static"},
+        "changes_masks": set(NAMES) - FIXED,
+        "before_training": {"grasp", "magnitude-init", "snip", "synflow"},
         "needs_gradient": {"granet", "rigl", "rigl-itop"},
+        "needs_batches": {"grasp", "sis", "snip", "synflow"},
+        "needs_trained": {"lrr", "lth", "one-shot", "sis"},
     }
     for info in infos.values():
         assert info.summary

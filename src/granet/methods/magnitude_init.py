@@ -12,7 +12,7 @@ from granet.scores import magnitude
 @register("magnitude-init", paper="Frankle et al. 2021, arXiv 2009.08576", before_training=True, changes_masks=False)
 @dataclass(frozen=True, kw_only=True)
 class MagnitudeInit(Method):
-    """Prune before training the smallest initial weights of the whole net: what every score at initialisation must beat.
+    """Prune before training the smallest initial weights of the whole net: what other scores must beat.
 
     Layers that start from a narrow distribution lose most, so at high sparsity the widest ones may keep hardly any.
     """

@@ -46,7 +46,9 @@ class SynFlow(Method):
 
 def synaptic_flow(probe: Probe, ones: Any, masks: Mapping[str, Tensor]) -> Tensors:
     """w dR/dw of every sparsified weight, with the masks on."""
-    state = {name: value.double().abs() if value.is_floating_point() else value for name, value in probe.state().items()}
+    state = {
+        name: value.double().abs() if value.is_floating_point() else value for name, value in probe.state().items()
+    }
     weights = {name: (value * masks[name]).requires_grad_() for name, value in probe.weights_of(state).items()}
     with probe.mode(training=False), torch.enable_grad():
         outputs = probe.call(probe.with_weights(state, weights), ones)

@@ -1,0 +1,1 @@
+"""Studies: experiments made of several trainings."""
