@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from granet.layers import find_layers
-from granet.probe import Probe, to_device
+from granet.probe import Probe, each_tensor
 
 BATCHES = [(torch.randn(12, 6, generator=torch.Generator().manual_seed(i)), torch.arange(12) % 3) for i in range(3)]
 
@@ -165,8 +165,8 @@ def test_a_layer_that_is_not_used_has_no_gradient() -> None:
     assert not gradient["spare.weight"].any()
 
 
-def test_things_are_moved_whatever_holds_them() -> None:
-    moved = to_device({"a": [torch.ones(2), "word"], "b": (torch.zeros(1),)}, torch.device("meta"))
+def test_tensors_are_changed_whatever_holds_them() -> None:
+    moved = each_tensor(lambda tensor: tensor.to("meta"), {"a": [torch.ones(2), "word"], "b": (torch.zeros(1),)})
     assert moved["a"][0].device.type == moved["b"][0].device.type == "meta"
     assert moved["a"][1] == "word"
 

@@ -64,7 +64,7 @@ class Probe:
                 raise ValueError(f"batches: {self.method} needs pairs of (inputs, targets), not {type(batch).__name__}")
         if len(drawn) < count:
             raise ValueError(f"batches: {self.method} needs {count} of them, there are {len(drawn)}")
-        return [(to_device(inputs, self._device), to_device(targets, self._device)) for inputs, targets in drawn]
+        return [(self._moved(inputs), self._moved(targets)) for inputs, targets in drawn]
 
     def trained_state(self) -> Tensors:
         """The finished first run, a tensor for each in the model's own state."""
@@ -164,21 +164,29 @@ class Probe:
             raise ValueError(f"loss: {self.method} needs one number that depends on the model's weights, got {loss!r}")
         return loss.reshape(())
 
+    def _moved(self, value: Any) -> Any:
+        return each_tensor(lambda tensor: tensor.to(self._device), value)
+
     @contextmanager
     def _random_state_kept(self) -> Iterator[None]:
         with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
             yield
 
 
-def to_device(value: Any, device: torch.device) -> Any:
-    """Tensors, also inside tuples, lists and dicts, moved to the device."""
+def each_tensor(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """``value`` with its tensors changed, also those inside tuples, lists (which become tuples) and dicts."""
     if isinstance(value, Tensor):
-        return value.to(device)
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: to_device(item, device) for key, item in value.items()}
+        return {key: each_tensor(change, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(to_device(item, device) for item in value)
+        return tuple(each_tensor(change, item) for item in value)
     return value
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """Half precision becomes float32."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def _grad(output: Tensor, weights: Sequence[Tensor], create_graph: bool = False) -> Sequence[Tensor]:

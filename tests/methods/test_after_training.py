@@ -172,6 +172,17 @@ def test_sis_finds_the_tolerance_for_a_sparsity() -> None:
     assert sparsifier.target_sparsity == 0.7
 
 
+def test_sis_computes_half_precision_in_float32() -> None:
+    wide, half = (net(3, dtype) for dtype in (torch.float32, torch.bfloat16))
+    state = {name: value.bfloat16() if value.is_floating_point() else value for name, value in trained().items()}
+    method = granet.SIS(tolerance=0.2, batches=1, iterations=20)
+    given = {"batches": [batch(50, torch.bfloat16)], "trained": state}
+    masks = begin(half, method, **given).masks
+    given = {"batches": [(batch(50, torch.bfloat16)[0].float(), None)], "trained": state}
+    assert all(torch.equal(mask, masks[name]) for name, mask in begin(wide, method, **given).masks.items())
+    assert torch.equal(half[4].weight, wide[4].weight.bfloat16())
+
+
 def test_sis_says_what_it_reached() -> None:
     state = trained()
     for name in SPARSE:

@@ -268,11 +268,12 @@ def test_what_cannot_be_used_is_refused_and_nothing_has_changed(case: str) -> No
     assert all(module.training for module in model.modules())
 
 
-def test_weights_of_nan_are_refused_by_synflow() -> None:
+@pytest.mark.parametrize("method", METHODS[2:], ids=["synflow", "magnitude-init"])
+def test_weights_of_nan_are_refused(method: granet.Method) -> None:
     model = net()
     model[4].weight.data[0, 0] = float("nan")
-    with pytest.raises(ValueError, match="model: synflow's score of"):
-        sparsified(model, METHODS[2])
+    with pytest.raises(ValueError, match=r"model: (synflow|magnitude-init)'s score of"):
+        sparsified(model, method)
 
 
 @pytest.mark.parametrize(

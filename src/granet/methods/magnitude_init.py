@@ -18,4 +18,5 @@ class MagnitudeInit(Method):
     """
 
     def begin(self, net: SparseNet) -> None:
+        net.probe.finite({layer.name: layer.weight for layer in net.layers}, "model")
         net.prune_to(self.sparsity, magnitude)

@@ -13,7 +13,7 @@ from granet.activations import Seen, watch
 from granet.inclusion import Constraint, constraint, least_weights
 from granet.methods.base import Method, check_count, check_share, register
 from granet.net import SparseNet
-from granet.probe import Tensors
+from granet.probe import Tensors, each_tensor, full_precision
 from granet.scores import given
 from granet.search import bisect_knob
 
@@ -60,13 +60,16 @@ class SIS(Method):
         return self.tolerance is None
 
     def begin(self, net: SparseNet) -> None:
-        trained, weights = net.probe.trained_state(), net.probe.trained_weights()
-        state = {name: value.to(net.device) for name, value in trained.items()}
-        seen = watch(net.probe, net.probe.state() | state, net.probe.draw(self.batches))
+        probe = net.probe
+        trained, own = probe.trained_state(), probe.state()
+        state = {name: full_precision(trained.get(name, value).to(value)) for name, value in own.items()}
+        weights = probe.finite(probe.weights_of(state), "trained")
+        batches = [(each_tensor(full_precision, inputs), targets) for inputs, targets in probe.draw(self.batches)]
+        seen = watch(probe, state, batches)
         solution = self._search(seen, weights) if self.tolerance is None else self._solve(seen, weights, self.tolerance)
         sparsity = self.sparsity if self.has_target else _zeros(solution)
-        net.prune_to(sparsity, given(net.probe.finite(solution, "trained")))
-        net.start = net.probe.with_weights(trained, solution)
+        net.prune_to(sparsity, given(solution))
+        net.start = probe.with_weights(trained, solution)
 
     def _search(self, seen: Mapping[str, Seen], weights: Tensors) -> Tensors:
         """The solution whose sparsity is a little below the one asked for, so that enough weights are left."""

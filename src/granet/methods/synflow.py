@@ -11,7 +11,7 @@ from torch import Tensor
 
 from granet.methods.base import Method, check_count, register
 from granet.net import SparseNet
-from granet.probe import Probe, Tensors
+from granet.probe import Probe, Tensors, each_tensor
 from granet.scores import given
 
 
@@ -37,7 +37,7 @@ class SynFlow(Method):
 
     def begin(self, net: SparseNet) -> None:
         ((inputs, _),) = net.probe.draw(1)
-        ones = _ones(inputs)
+        ones = each_tensor(_ones, inputs)
         for k in range(1, self.rounds + 1):
             sparsity = self.sparsity if k == self.rounds else 1 - (1 - self.sparsity) ** (k / self.rounds)
             scores = synaptic_flow(net.probe, ones, net.proposed())
@@ -58,12 +58,8 @@ def synaptic_flow(probe: Probe, ones: Any, masks: Mapping[str, Tensor]) -> Tenso
     return {name: weight.detach() * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
 
 
-def _ones(inputs: Any) -> Any:
-    """A batch of one, of ones, in the shape of ``inputs``."""
-    if isinstance(inputs, Mapping):
-        return {key: _ones(value) for key, value in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(_ones(value) for value in inputs)
-    if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
-        raise ValueError("batches: synflow feeds ones, so the inputs must be floating-point tensors")
+def _ones(inputs: Tensor) -> Tensor:
+    """A batch of one, of ones."""
+    if not inputs.is_floating_point():
+        raise ValueError(f"batches: synflow feeds ones, so the inputs must be floating-point, not {inputs.dtype}")
     return torch.ones((1, *inputs.shape[1:]), dtype=torch.float64, device=inputs.device)
