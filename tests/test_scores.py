@@ -6,10 +6,13 @@ import itertools
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from granet.layers import SparseLayer
-from granet.scores import gradient, magnitude, random, uniform_noise
+from granet.scores import given as given_scores
+from granet.scores import gradient, in_order, magnitude, random, uniform_noise
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -97,3 +100,20 @@ def test_noise_counts_positions_in_logical_order(device: str) -> None:
     assert torch.equal(uniform_noise(plain.to(memory_format=torch.channels_last), (1, 2, 3)), wanted)
     assert torch.equal(uniform_noise(plain.half(), (1, 2, 3)), wanted)
     assert torch.equal(wanted.flatten(), noise((1, 2, 3), 216, device))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([-2.0, -0.5, -0.0, 0.0, 1e-300, 0.5, 3.0, torch.inf]), max_size=9), min_size=1)
+)
+def test_signed_scores_in_order(values: list[list[float]]) -> None:
+    tensors = {str(i): torch.tensor(part, dtype=torch.float64) for i, part in enumerate(values)}
+    places = in_order(tensors)
+    signed, placed = (torch.cat(list(some.values())) for some in (tensors, places))
+    assert torch.equal(signed[:, None] < signed, placed.abs()[:, None] < placed.abs())
+    assert [place.shape for place in places.values()] == [value.shape for value in tensors.values()]
+
+
+def test_given_scores_are_those_of_the_layer() -> None:
+    layers = [SparseLayer(name, nn.Parameter(torch.ones(2, 2)), i, 0) for i, name in enumerate("ab")]
+    score = given_scores({"b": torch.full((2, 2), 2.0), "a": torch.ones(2, 2)})
+    assert [float(score(layer, 0).sum()) for layer in layers] == [4.0, 8.0]

@@ -77,7 +77,7 @@ def find_layers(
         for short, parameter in module._parameters.items():
             if parameter is None:
                 continue
-            name = _plain(f"{prefix}.{short}" if prefix else short)
+            name = plain_name(f"{prefix}.{short}" if prefix else short)
             aliases.setdefault(id(parameter), []).append(name)
             parameters[id(parameter)] = parameter
             if short == "weight" and isinstance(module, SPARSIFIABLE):
@@ -135,7 +135,7 @@ def _matching(globs: Sequence[str], names: Sequence[str]) -> set[str]:
     return {glob for glob in globs if any(fnmatchcase(name, glob) for name in names)}
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """The parameter's name in the model as written, whether or not ``torch.compile`` wraps it."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 

@@ -5,13 +5,14 @@ A method proposes new masks here; it never touches a weight. The sparsifier open
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from granet.distributions import Distribution, counts, kept
 from granet.layers import SparseLayer
+from granet.probe import Probe
 from granet.scores import Score, random
 from granet.selection import Ranking, fill, rank
 from granet.transfer import constant, to_device
@@ -33,6 +34,11 @@ class SparseNet:
         """Active weights of each layer, as committed."""
         self.memory: dict[str, Tensor] = {}
         """What the method keeps between updates about the net as a whole."""
+        self.start: Mapping[str, Tensor] | None = None
+        """The state that the model is to begin with instead of its own; a method may propose it when it begins."""
+
+    probe: Probe
+    """Batches, a loss and a finished first run to look at: there only while a method begins."""
 
     @property
     def shapes(self) -> list[torch.Size]:
@@ -96,6 +102,12 @@ class SparseNet:
             budget = self._whole(fill(torch.minimum(shares, before), before, shares.sum()))
         self._counts = torch.where(self._accept, budget, before)
         self.pruned = self.pruned + before.sum() - self._counts.sum()
+
+    def proposed(self) -> dict[str, Tensor]:
+        """The masks as proposed so far, in the shapes of the weights; not to be written to."""
+        self._settle()
+        pairs = zip(self._movable, self._proposed, strict=True)
+        return {layer.name: mask.view(layer.weight.shape) for layer, mask in pairs}
 
     @torch.no_grad()
     def reselect(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:

@@ -6,7 +6,7 @@ Selection ranks by absolute value, so a score hands over the raw tensor and no c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -51,6 +51,30 @@ def gradient(layer: SparseLayer, draw: int) -> Tensor:
     """|dL/dw| of this step's batch, before masking."""
     assert layer.gradient is not None
     return layer.gradient
+
+
+def given(values: Mapping[str, Tensor]) -> Score:
+    """Scores computed beforehand, by the name of the layer."""
+    return lambda layer, draw: values[layer.name]
+
+
+def in_order(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Scores whose absolute values are ordered as the signed ``values`` are, all layers together.
+
+    Each value becomes its place among the different values there are, from 0 for the smallest. Places are whole
+    numbers, so nothing is rounded and equal values stay equal.
+
+    >>> in_order({"a": torch.tensor([0.5, -3.0]), "b": torch.tensor([-1.0, 0.5])})["b"].tolist()
+    [1.0, 2.0]
+    """
+    device = next(iter(values.values())).device
+    joined = torch.cat([value.to(device).reshape(-1) for value in values.values()])
+    _, inverse = torch.unique(joined, return_inverse=True)
+    places = inverse.double().split([value.numel() for value in values.values()])
+    return {
+        name: place.view(value.shape).to(value.device)
+        for (name, value), place in zip(values.items(), places, strict=True)
+    }
 
 
 def random(layer: SparseLayer, draw: int) -> Tensor:

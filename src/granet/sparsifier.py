@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,9 @@ from granet.methods import Method, may_regrow, method_name
 from granet.optimizer_state import OptimizerState
 from granet.packing import pack_bits, unpack_bits
 from granet.pattern_net import make_net
+from granet.probe import Batch, Loss, Probe
 from granet.step_hooks import StepHooks, hooked_owners
+from granet.trained import take_over
 
 
 def sparsify(
@@ -37,6 +39,9 @@ def sparsify(
     include: Sequence[str] = ("*",),
     exclude: Sequence[str] = (),
     floor: int = 1,
+    batches: Iterable[Batch] | None = None,
+    loss: Loss | None = None,
+    trained: Mapping[str, Any] | None = None,
 ) -> Sparsifier:
     """Train ``model`` sparsely with ``method`` from now on; the training loop stays as it is.
 
@@ -47,6 +52,10 @@ def sparsify(
         include: globs over parameter names; by default every convolution and linear weight is sparsified.
         exclude: globs over parameter names to leave dense.
         floor: weights that every layer keeps at least; 0 allows a layer to be emptied.
+        batches: (inputs, targets) pairs for methods that look at data before the first step; the others never touch
+            them. On several ranks, give all the same ones.
+        loss: ``loss(outputs, targets)``, one number, for the same methods.
+        trained: the state_dict of a finished first run, for methods that retrain.
     """
     if not isinstance(method, Method):
         raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
@@ -55,7 +64,8 @@ def sparsify(
     layers = find_layers(model, include, exclude, seed)
     clock = Clock(0, total_steps, steps_per_epoch)
     followers = find_followers(model, layers) if method.pattern == "filter" else None
-    return Sparsifier(layers, optimizer, method, clock, floor, model, followers)
+    probe = Probe(method_name(method), model, layers, batches, loss, trained)
+    return Sparsifier(layers, optimizer, method, clock, floor, probe, followers)
 
 
 class Sparsifier:
@@ -75,7 +85,7 @@ class Sparsifier:
         method: Method,
         clock: Clock,
         floor: int,
-        model: nn.Module,
+        probe: Probe,
         followers: Followers | None = None,
     ) -> None:
         self.method = method
@@ -100,9 +110,16 @@ class Sparsifier:
         self._leak_checks_left = 2
 
         self._net.open(draw=0, movable=layers, accept=torch.tensor(True, device=self._net.device))
+        self._net.probe = probe
         method.begin(self._net)
         self._net.commit()
-        self._hidden = method.hide(model, layers, optimizer)
+        del self._net.probe
+        if self._net.start is not None:
+            take_over(probe.model, self._net.start)
+            self._net.start = None
+        if not method.has_target:
+            self._target = self.sparsity
+        self._hidden = method.hide(probe.model, layers, optimizer)
         self._apply_masks()
         self._hooks: StepHooks | None = self._hook()
 

@@ -13,7 +13,9 @@ from granet.methods import method_name
 
 HIDDEN = {"dpf", "gmp-original", "str", "vd"}
 MOVING = {"deep-r", "dsr", "rigl", "rigl-itop", "set", "snfs", "snfs-fixed"}
-NAMES = sorted({"gmp", "granet", "gs", "static"} | HIDDEN | MOVING)
+BEFORE = {"grasp", "magnitude-init", "snip", "synflow"}
+AFTER = {"lrr", "lth", "one-shot", "sis"}
+NAMES = sorted({"gmp", "granet", "gs", "static"} | HIDDEN | MOVING | BEFORE | AFTER)
 
 
 def test_every_method_is_listed_with_what_it_can_do() -> None:
@@ -26,7 +28,10 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
             "sparse_to_sparse",
             "regrows",
             "changes_masks",
+            "before_training",
             "needs_gradient",
+            "needs_batches",
+            "needs_trained",
             "hidden",
             "has_target",
         )
@@ -35,10 +40,13 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
         "dense_to_sparse": {"granet", "gmp", "gs"} | HIDDEN,
         "sparse_to_sparse": {"granet", "static"} | MOVING,
         "regrows": {"granet"} | MOVING | HIDDEN,
-        "changes_masks": set(NAMES) - {"static"},
+        "changes_masks": set(NAMES) - {"static"} - BEFORE - AFTER,
+        "before_training": BEFORE,
         "needs_gradient": {"granet", "rigl", "rigl-itop", "snfs", "snfs-fixed"},
+        "needs_batches": {"grasp", "sis", "snip", "synflow"},
+        "needs_trained": AFTER,
         "hidden": HIDDEN,
-        "has_target": set(NAMES) - {"str", "vd"},
+        "has_target": set(NAMES) - {"str", "vd", "sis"},
     }
     for info in infos.values():
         assert info.summary

@@ -7,12 +7,20 @@ from granet.methods.dsr import DSR
 from granet.methods.gmp import GMP
 from granet.methods.gmp_original import GMPOriginal
 from granet.methods.granet import GraNet
+from granet.methods.grasp import GraSP
 from granet.methods.gs import GS
+from granet.methods.lrr import LRR
+from granet.methods.lth import LTH
+from granet.methods.magnitude_init import MagnitudeInit
+from granet.methods.one_shot import OneShot
 from granet.methods.rigl import RigL, RigLITOP
 from granet.methods.set import SET
+from granet.methods.sis import SIS
 from granet.methods.snfs import SNFS, SNFSFixed
+from granet.methods.snip import SNIP
 from granet.methods.soft_threshold import STR
 from granet.methods.static import Static
+from granet.methods.synflow import SynFlow
 from granet.methods.vd import VD
 
 __all__ = [
@@ -20,19 +28,27 @@ __all__ = [
     "DSR",
     "GMP",
     "GS",
+    "LRR",
+    "LTH",
     "SET",
+    "SIS",
     "SNFS",
+    "SNIP",
     "STR",
     "VD",
     "DeepR",
     "GMPOriginal",
     "GraNet",
+    "GraSP",
+    "MagnitudeInit",
     "Method",
     "MethodInfo",
+    "OneShot",
     "RigL",
     "RigLITOP",
     "SNFSFixed",
     "Static",
+    "SynFlow",
     "create_method",
     "list_methods",
     "may_regrow",

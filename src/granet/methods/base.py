@@ -50,6 +50,10 @@ class Method(ABC):
     """The optimizer takes its step on update steps too."""
     hidden: ClassVar[bool] = False
     """Something is trained behind the weights, so ``optimizer.step()`` must be called and cannot be replayed."""
+    needs_batches: ClassVar[bool] = False
+    """It looks at batches before the first step."""
+    needs_trained: ClassVar[bool] = False
+    """It starts from the state of a finished first run."""
 
     def __post_init__(self) -> None:
         check_share("sparsity", self.sparsity)
@@ -85,6 +89,11 @@ class Method(ABC):
         """Whether the update of that moment goes into the history."""
         return True
 
+    @property
+    def has_target(self) -> bool:
+        """Whether ``sparsity`` is asked for; otherwise it is an outcome of the method's other fields."""
+        return True
+
     def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method whose masks stay has none)
         """Propose new masks."""
 
@@ -107,10 +116,10 @@ def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")
 
 
-def check_count(field: str, value: int) -> None:
-    """A whole number of things, at least one."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{field}={value!r}: must be a whole number, 1 or more")
+def check_count(field: str, value: int, least: int = 1) -> None:
+    """A whole number of things."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{field}={value!r}: must be a whole number, {least} or more")
 
 
 def periodic(clock: Clock, every: Time, start: Time, stop: int) -> range:
@@ -150,6 +159,8 @@ class MethodInfo:
     has_target: bool = True
     """Ends at the sparsity asked for; without, the sparsity follows from other settings."""
 
+    before_training: bool = False
+
     @property
     def hidden(self) -> bool:
         return self.cls.hidden
@@ -161,6 +172,14 @@ class MethodInfo:
     @property
     def takes_pattern(self) -> bool:
         return self.cls.takes_pattern
+
+    @property
+    def needs_batches(self) -> bool:
+        return self.cls.needs_batches
+
+    @property
+    def needs_trained(self) -> bool:
+        return self.cls.needs_trained
 
 
 _METHODS: dict[str, MethodInfo] = {}

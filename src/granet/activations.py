@@ -1,0 +1,101 @@
+"""What a model's layers see on a batch: the inputs of each, and the batch norm and ReLU that its outputs go through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from granet.layers import SPARSIFIABLE
+from granet.probe import Batch, Probe, Tensors
+
+_RELU = {functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
+
+
+@dataclass
+class Seen:
+    """One convolution or linear layer: its inputs, and how its weight turns them into what is activated."""
+
+    module: nn.Module
+    others: Tensors = field(default_factory=dict)
+    """The layer's parameters beside the weight."""
+    inputs: list[Tensor] = field(default_factory=list)
+    normalise: Callable[[Tensor], Tensor] | None = None
+    rectified: bool = False
+
+    def preactivation(self, inputs: Tensor, weight: Tensor) -> Tensor:
+        """z: the layer's outputs with that weight, after the batch norm that follows, if one does."""
+        outputs: Tensor = functional_call(self.module, {"weight": weight, **self.others}, (inputs,))
+        return outputs if self.normalise is None else self.normalise(outputs)
+
+
+@torch.no_grad()
+def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, Seen]:
+    """Run the model with that state, in evaluation mode, and note what each sparsified layer sees."""
+    seen = {name: Seen(module) for name, module in _modules(probe).items()}
+    followers = _Followers()
+    hooks = [one.module.register_forward_hook(partial(_note, one, followers)) for one in seen.values()]
+    try:
+        with probe.mode(training=False), followers:
+            for inputs, _ in batches:
+                probe.call(state, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def _modules(probe: Probe) -> dict[str, nn.Module]:
+    """The convolution or linear layer of each sparsified weight."""
+    owners: dict[int, nn.Module] = {}
+    for module in probe.model.modules():
+        weight = module._parameters.get("weight")
+        if isinstance(module, SPARSIFIABLE) and weight is not None:
+            owners.setdefault(id(weight), module)
+    found = {}
+    for layer in probe.layers:
+        if id(layer.weight) not in owners:
+            raise ValueError(
+                f"include: {probe.method} takes weights of convolutions and linear layers only; exclude {layer.name!r}"
+            )
+        found[layer.name] = owners[id(layer.weight)]
+    return found
+
+
+def _note(one: Seen, followers: _Followers, module: nn.Module, args: tuple[Any, ...], outputs: Tensor) -> None:
+    one.inputs.append(args[0].detach())
+    one.others = {name: value.detach() for name, value in module._parameters.items() if value is not None}
+    del one.others["weight"]
+    followers.follow(outputs, one)
+
+
+class _Followers(TorchFunctionMode):
+    """Sees every call of batch norm and ReLU, as a module or as a function, and whose outputs it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._from: dict[int, tuple[Tensor, Seen]] = {}
+
+    def follow(self, outputs: Tensor, one: Seen) -> None:
+        self._from[id(outputs)] = outputs, one  # held, so that no other tensor gets its id
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        _, one = self._from.get(id(args[0]), (None, None)) if args else (None, None)
+        outputs = func(*args, **kwargs)
+        if one is not None and func is functional.batch_norm:
+            rest = args[1:]
+            one.normalise = lambda z: functional.batch_norm(z, *rest, **kwargs)
+            self.follow(outputs, one)
+        elif one is not None and func in _RELU:
+            one.rectified = True
+        return outputs

@@ -1,0 +1,37 @@
+"""Lottery tickets: the mask of a trained net, the values of an untrained one."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
+
+from granet.distributions import kept
+from granet.methods.base import Method, register
+from granet.net import SparseNet
+from granet.scores import given
+
+
+@register("lth", paper="Frankle & Carbin 2019, arXiv 1803.03635", changes_masks=False)
+@dataclass(frozen=True, kw_only=True)
+class LTH(Method):
+    """Lottery ticket: keep the weights that a finished first run made largest, at the values this model has now.
+
+    With the first run's own initial values this is the lottery ticket, with those of an early checkpoint of it
+    rewinding (Frankle et al. 2020, arXiv 1912.05671), with any other initial values the test of whether the mask alone
+    is what was learned. A first run that is sparse hands on its mask: its zeros rank last.
+    """
+
+    needs_trained: ClassVar[bool] = True
+
+    def begin(self, net: SparseNet) -> None:
+        trained = net.probe.trained_weights()
+        nonzero = sum(int(weight.count_nonzero()) for weight in trained.values())
+        keep = kept(net.numel, self.sparsity)
+        if nonzero < keep:
+            warnings.warn(
+                f"granet: sparsity={self.sparsity!r} keeps {keep} weights, but only {nonzero} are not zero in the "
+                "trained run; the others are the first of its zeros",
+                stacklevel=2,
+            )
+        net.prune_to(self.sparsity, given(trained))

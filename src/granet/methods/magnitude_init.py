@@ -1,0 +1,22 @@
+"""Magnitude pruning of the initial weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from granet.methods.base import Method, register
+from granet.net import SparseNet
+from granet.scores import magnitude
+
+
+@register("magnitude-init", paper="Frankle et al. 2021, arXiv 2009.08576", before_training=True, changes_masks=False)
+@dataclass(frozen=True, kw_only=True)
+class MagnitudeInit(Method):
+    """Prune before training the smallest initial weights of the whole net: what other scores must beat.
+
+    Layers that start from a narrow distribution lose most, so at high sparsity the widest ones may keep hardly any.
+    """
+
+    def begin(self, net: SparseNet) -> None:
+        net.probe.finite({layer.name: layer.weight for layer in net.layers}, "model")
+        net.prune_to(self.sparsity, magnitude)

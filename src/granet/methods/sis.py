@@ -1,0 +1,105 @@
+"""SIS: sparse weights that leave every layer's outputs near what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from torch import Tensor
+
+from granet.activations import Seen, watch
+from granet.inclusion import Constraint, constraint, least_weights
+from granet.methods.base import Method, check_count, check_share, register
+from granet.net import SparseNet
+from granet.probe import Tensors, each_tensor, full_precision
+from granet.scores import given
+from granet.search import bisect_knob
+
+_NEAR = 0.005
+"""The search is over when the sparsity is that near; the rest is taken from the smallest weights."""
+
+
+@register("sis", paper="Verma & Pesquet 2021, ICML", changes_masks=False, has_target=False)
+@dataclass(frozen=True, kw_only=True)
+class SIS(Method):
+    """Subdifferential inclusion: give each layer of a finished first run the least weights that keep its outputs near.
+
+    Each layer by itself gets the weights of smallest l1 norm whose outputs, on ``batches`` batches, stay within
+    ``tolerance`` of the original ones (see `granet.inclusion` for the problem, how it is solved, and what in it is our
+    reading). The model starts from these weights and the first run's other values, to be fine-tuned. Either
+    ``tolerance`` is given and the sparsity follows, or ``sparsity`` is given and the tolerance, the same for all
+    layers, is searched for; what is then missing to the exact number goes by magnitude.
+    """
+
+    sparsity: float = 0.0
+    tolerance: float | None = None
+    """Relative to what removing the layer would do: 0 allows no change, 1 any."""
+    batches: int = 4
+    """A layer with more inputs than these hold samples is hardly bound by them."""
+    iterations: int = 100
+    """Steps of the splitting, for each layer."""
+
+    needs_batches: ClassVar[bool] = True
+    needs_trained: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tolerance is None and self.sparsity == 0:
+            raise ValueError("sparsity: sis needs it, a share of zeros in (0, 1), or a tolerance")
+        if self.tolerance is not None:
+            check_share("tolerance", self.tolerance)
+            if self.sparsity > 0:
+                raise ValueError(f"tolerance={self.tolerance!r}: gives a sparsity of its own; leave out one of the two")
+        for field in ("batches", "iterations"):
+            check_count(field, getattr(self, field))
+
+    @property
+    def has_target(self) -> bool:
+        return self.tolerance is None
+
+    def begin(self, net: SparseNet) -> None:
+        probe = net.probe
+        trained, own = probe.trained_state(), probe.state()
+        state = {name: full_precision(trained.get(name, value).to(value)) for name, value in own.items()}
+        weights = probe.finite(probe.weights_of(state), "trained")
+        batches = [(each_tensor(full_precision, inputs), targets) for inputs, targets in probe.draw(self.batches)]
+        seen = watch(probe, state, batches)
+        solution = self._search(seen, weights) if self.tolerance is None else self._solve(seen, weights, self.tolerance)
+        sparsity = self.sparsity if self.has_target else _zeros(solution)
+        net.prune_to(sparsity, given(solution))
+        net.start = probe.with_weights(trained, solution)
+
+    def _search(self, seen: Mapping[str, Seen], weights: Tensors) -> Tensors:
+        """The solution whose sparsity is a little below the one asked for, so that enough weights are left."""
+        solution: Tensors = {}
+
+        def sparsity_of(tolerance: float) -> float:
+            solution.update(self._solve(seen, weights, tolerance))
+            return _zeros(solution)
+
+        try:
+            bisect_knob(sparsity_of, self.sparsity - _NEAR, 0, 1, _NEAR)
+        except ValueError as error:
+            raise ValueError(f"sparsity={self.sparsity!r}: sis finds no tolerance for it ({error})") from error
+        return solution  # of the last trial, the one that was near enough
+
+    def _solve(self, seen: Mapping[str, Seen], weights: Tensors, tolerance: float) -> Tensors:
+        return {
+            name: least_weights(weight, _constraints(seen[name], weight, tolerance), tolerance, self.iterations)
+            for name, weight in weights.items()
+        }
+
+
+def _constraints(seen: Seen, weight: Tensor, tolerance: float) -> list[Constraint]:
+    """One for each batch."""
+    return [
+        constraint(partial(seen.preactivation, inputs), weight, seen.rectified, tolerance) for inputs in seen.inputs
+    ]
+
+
+def _zeros(weights: Tensors) -> float:
+    """The share of zeros."""
+    numel = sum(weight.numel() for weight in weights.values())
+    return 1 - sum(int(weight.count_nonzero()) for weight in weights.values()) / numel

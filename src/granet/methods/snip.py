@@ -1,0 +1,35 @@
+"""SNIP: connections by how much the loss feels them, before training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from granet.methods.base import Method, check_count, register
+from granet.net import SparseNet
+from granet.scores import given
+
+
+@register("snip", paper="Lee et al. 2019, arXiv 1810.02340", before_training=True, changes_masks=False)
+@dataclass(frozen=True, kw_only=True)
+class SNIP(Method):
+    """Prune before training what the loss feels least: keep the largest |w dL/dw| of the whole net.
+
+    The gradient is summed over ``batches`` batches first, the absolute value is taken last. The model runs in training
+    mode, as it will in the first step: batch norm uses the statistics of the batch. (The authors' TensorFlow code
+    scores in inference mode and prunes biases too; here biases stay dense, as for every method.)
+    """
+
+    batches: int = 1
+    """How many batches the gradient is summed over."""
+
+    needs_batches: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("batches", self.batches)
+
+    def begin(self, net: SparseNet) -> None:
+        gradient = net.probe.gradient(net.probe.draw(self.batches))
+        sensitivity = {layer.name: layer.weight.detach().double() * gradient[layer.name] for layer in net.layers}
+        net.prune_to(self.sparsity, given(net.probe.finite(sensitivity, "loss")))

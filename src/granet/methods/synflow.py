@@ -1,0 +1,65 @@
+"""SynFlow: connections by the flow through them, without data, before training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from granet.methods.base import Method, check_count, register
+from granet.net import SparseNet
+from granet.probe import Probe, Tensors, each_tensor
+from granet.scores import given
+
+
+@register("synflow", paper="Tanaka et al. 2020, arXiv 2006.05467", before_training=True, changes_masks=False)
+@dataclass(frozen=True, kw_only=True)
+class SynFlow(Method):
+    """Prune before training, in many small rounds, what carries least flow from the inputs to the outputs.
+
+    With all parameters and buffers replaced by their absolute values, an input of ones gives R = sum of the outputs,
+    and a weight's score is w dR/dw. Round k of n prunes the whole net to density d^(k/n), where d is the final one, and
+    the next round scores what is left. As many rounds as 100 keep the scores of every layer's weights at the same sum,
+    so no layer is ever emptied. In evaluation mode and float64, as products over many layers grow large. Only the shape
+    of the first batch is used.
+    """
+
+    rounds: int = 100
+
+    needs_batches: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("rounds", self.rounds)
+
+    def begin(self, net: SparseNet) -> None:
+        ((inputs, _),) = net.probe.draw(1)
+        ones = each_tensor(_ones, inputs)
+        for k in range(1, self.rounds + 1):
+            sparsity = self.sparsity if k == self.rounds else 1 - (1 - self.sparsity) ** (k / self.rounds)
+            scores = synaptic_flow(net.probe, ones, net.proposed())
+            net.prune_to(sparsity, given(net.probe.finite(scores, "model")))
+
+
+def synaptic_flow(probe: Probe, ones: Any, masks: Mapping[str, Tensor]) -> Tensors:
+    """w dR/dw of every sparsified weight, with the masks on."""
+    state = {
+        name: value.double().abs() if value.is_floating_point() else value for name, value in probe.state().items()
+    }
+    weights = {name: (value * masks[name]).requires_grad_() for name, value in probe.weights_of(state).items()}
+    with probe.mode(training=False), torch.enable_grad():
+        outputs = probe.call(probe.with_weights(state, weights), ones)
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"model: synflow needs one tensor of outputs, not {type(outputs).__name__}")
+        slopes = torch.autograd.grad(outputs.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
+    return {name: weight.detach() * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
+
+
+def _ones(inputs: Tensor) -> Tensor:
+    """A batch of one, of ones."""
+    if not inputs.is_floating_point():
+        raise ValueError(f"batches: synflow feeds ones, so the inputs must be floating-point, not {inputs.dtype}")
+    return torch.ones((1, *inputs.shape[1:]), dtype=torch.float64, device=inputs.device)

@@ -1,0 +1,202 @@
+"""A look at a model before its first step: its gradients on a few batches, and a finished first run.
+
+Looking changes nothing. The model is called with stand-ins for its parameters and buffers, so weights, gradients and
+batch-norm statistics stay as they are; train or eval mode and torch's random state are put back afterwards. Only the
+batches are used up, if they come from an iterator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.parallel import DistributedDataParallel
+
+from granet.layers import SparseLayer, plain_name
+from granet.trained import checked_state
+
+Batch = tuple[Any, Any]
+Loss = Callable[[Any, Any], Tensor]
+Tensors = dict[str, Tensor]
+"""Parameter name to tensor."""
+
+
+class Probe:
+    """What a method may look at while it begins; it names the method in whatever it refuses."""
+
+    def __init__(
+        self,
+        method: str,
+        model: nn.Module,
+        layers: Sequence[SparseLayer],
+        batches: Iterable[Batch] | None = None,
+        loss: Loss | None = None,
+        trained: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.method = method
+        self.model = _unwrapped(model)
+        self._batches, self._loss, self._trained = batches, loss, trained
+        self.layers = list(layers)
+        self._device = layers[0].weight.device
+        names = {id(parameter): plain_name(name) for name, parameter in self.model.named_parameters()}
+        self._key = {layer.name: names[id(layer.weight)] for layer in layers}
+
+    # What the user handed over.
+
+    def draw(self, count: int) -> list[Batch]:
+        """The first ``count`` batches, on the model's device."""
+        if self._batches is None:
+            raise ValueError(
+                f"batches=None: {self.method} needs {count} of (inputs, targets); "
+                "pass granet.sparsify(..., batches=loader, loss=loss_fn)"
+            )
+        if not isinstance(self._batches, Iterable):
+            raise ValueError(f"batches={self._batches!r}: {self.method} needs an iterable of (inputs, targets)")
+        with self._random_state_kept():
+            drawn = list(islice(self._batches, count))
+        for batch in drawn:
+            if not isinstance(batch, list | tuple) or len(batch) != 2:
+                raise ValueError(f"batches: {self.method} needs pairs of (inputs, targets), not {type(batch).__name__}")
+        if len(drawn) < count:
+            raise ValueError(f"batches: {self.method} needs {count} of them, there are {len(drawn)}")
+        return [(self._moved(inputs), self._moved(targets)) for inputs, targets in drawn]
+
+    def trained_state(self) -> Tensors:
+        """The finished first run, a tensor for each in the model's own state."""
+        return checked_state(self.method, self.model, self._trained)
+
+    def trained_weights(self) -> Tensors:
+        """The sparsified weights of the finished first run."""
+        state = self.trained_state()
+        weights = {layer.name: state[self._key[layer.name]].to(layer.weight.device) for layer in self.layers}
+        return self.finite(weights, "trained")
+
+    def finite(self, scores: Tensors, field: str) -> Tensors:
+        """``scores``, or a ValueError if one is NaN or infinite: there is no order among such weights."""
+        for name, score in scores.items():
+            if not bool(score.isfinite().all()):
+                raise ValueError(f"{field}: {self.method}'s score of {name!r} is not finite everywhere")
+        return scores
+
+    # Calling the model.
+
+    def state(self) -> Tensors:
+        """Stand-ins for all parameters and buffers: the parameters' own values, detached, and copies of the buffers."""
+        parameters = {plain_name(name): value.detach() for name, value in self.model.named_parameters()}
+        return parameters | {plain_name(name): value.clone() for name, value in self.model.named_buffers()}
+
+    def with_weights(self, state: Tensors, weights: Mapping[str, Tensor]) -> Tensors:
+        """A state with other sparsified weights."""
+        return state | {self._key[name]: weight for name, weight in weights.items()}
+
+    def weights_of(self, state: Mapping[str, Tensor]) -> Tensors:
+        """The sparsified weights in a state."""
+        return {name: state[key] for name, key in self._key.items()}
+
+    def call(self, state: Tensors, inputs: Any) -> Any:
+        """The model's outputs with that state; a tuple of inputs is several arguments, a dict named ones."""
+        everything = [*self.model.named_parameters(), *self.model.named_buffers()]
+        stand_ins = {name: state[plain_name(name)] for name, _ in everything}
+        if isinstance(inputs, Mapping):
+            return functional_call(self.model, stand_ins, (), dict(inputs))
+        return functional_call(self.model, stand_ins, tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
+
+    @contextmanager
+    def mode(self, training: bool) -> Iterator[None]:
+        """Run the model in training or evaluation mode; afterwards every module and the random state are as before."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        with self._random_state_kept():
+            try:
+                self.model.train(training)
+                yield
+            finally:
+                for module, was_training in modes:
+                    module.training = was_training
+
+    # Derivatives of the loss.
+
+    def gradient(self, batches: Sequence[Batch], temperature: float = 1.0) -> Tensors:
+        """dL/dw in training mode, summed over the batches, in float64; ``temperature`` divides the model's outputs."""
+        return self._sum(batches, temperature, lambda loss, weights: _grad(loss, weights))
+
+    def hessian_product(self, batches: Sequence[Batch], vector: Tensors, temperature: float = 1.0) -> Tensors:
+        """Hv, with H the Hessian of the loss summed over the batches: the gradient of (dL/dw) . v for constant v.
+
+        One batch at a time, so its memory does not grow with their number.
+        """
+
+        def product(loss: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+            gradients = _grad(loss, weights, create_graph=True)
+            along = [(g * v.to(g.dtype)).sum() for g, v in zip(gradients, vector.values(), strict=True)]
+            return _grad(torch.stack(along).sum(), weights)
+
+        return self._sum(batches, temperature, product)
+
+    def _sum(
+        self,
+        batches: Sequence[Batch],
+        temperature: float,
+        derivative: Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]],
+    ) -> Tensors:
+        state = self.state()
+        weights = {name: weight.requires_grad_() for name, weight in self.weights_of(state).items()}
+        total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
+        with self.mode(training=True), torch.enable_grad():
+            for inputs, targets in batches:
+                outputs = self.call(state, inputs)
+                if temperature != 1:
+                    outputs = outputs / temperature
+                parts = derivative(self._checked_loss(outputs, targets), list(weights.values()))
+                for entry, part in zip(total.values(), parts, strict=True):
+                    entry.add_(part)
+        return total
+
+    def _checked_loss(self, outputs: Any, targets: Any) -> Tensor:
+        if self._loss is None:
+            raise ValueError(f"loss=None: {self.method} needs it; pass granet.sparsify(..., loss=loss_fn)")
+        loss = self._loss(outputs, targets)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise ValueError(f"loss: {self.method} needs one number that depends on the model's weights, got {loss!r}")
+        return loss.reshape(())
+
+    def _moved(self, value: Any) -> Any:
+        return each_tensor(lambda tensor: tensor.to(self._device), value)
+
+    @contextmanager
+    def _random_state_kept(self) -> Iterator[None]:
+        with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
+            yield
+
+
+def each_tensor(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """``value`` with its tensors changed, also those inside tuples, lists (which become tuples) and dicts."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: each_tensor(change, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(each_tensor(change, item) for item in value)
+    return value
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """Half precision becomes float32."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _grad(output: Tensor, weights: Sequence[Tensor], create_graph: bool = False) -> Sequence[Tensor]:
+    """Zeros for weights that the output does not depend on."""
+    if not output.requires_grad:
+        return [torch.zeros_like(weight) for weight in weights]
+    return torch.autograd.grad(output, weights, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model as written: neither compiled (no second derivatives there) nor wrapped for several ranks."""
+    inner = getattr(model, "_orig_mod", model)
+    return _unwrapped(inner.module) if isinstance(inner, DistributedDataParallel) else inner

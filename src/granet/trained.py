@@ -1,0 +1,60 @@
+"""The state of a finished first run: whether it fits a model, and how a model takes it over."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from granet.layers import plain_name
+
+
+def checked_state(method: str, model: nn.Module, trained: Mapping[str, Any] | None) -> dict[str, Tensor]:
+    """The tensors of ``trained`` by plain name; ValueError unless they are the model's, one for one."""
+    if trained is None:
+        raise ValueError(
+            f"trained=None: {method} needs the state_dict of a finished first run; pass granet.sparsify(..., "
+            "trained=state), with model.state_dict() if this model is that run"
+        )
+    if not isinstance(trained, Mapping):
+        raise ValueError(f"trained={type(trained).__name__}: {method} needs the state_dict of a finished first run")
+    state = {plain_name(name): value for name, value in trained.items()}
+    wanted = {plain_name(name): value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    for name, value in wanted.items():
+        there = state.get(name)
+        if not isinstance(there, Tensor):
+            raise ValueError(f"trained: {method} finds no {name!r} in it, so it is of another model")
+        if there.shape != value.shape:
+            raise ValueError(
+                f"trained: {method} finds {name!r} of shape {tuple(there.shape)}, here it is {tuple(value.shape)}"
+            )
+    for name in state:
+        if name not in wanted and isinstance(state[name], Tensor):
+            raise ValueError(f"trained: {method} finds {name!r} in it, which this model has not")
+    return {name: state[name].detach() for name in wanted}
+
+
+def read_trained(run: str | Path, model: nn.Module) -> dict[str, Tensor]:
+    """The state of a finished run, from the ``model.safetensors`` in its folder; ``model`` is only compared with."""
+    path = Path(run) / "model.safetensors"
+    if not path.is_file():
+        raise ValueError(f"parent={str(run)!r}: must be the folder of a finished run, there is no {path.name} in it")
+    twin = copy.deepcopy(model).cpu()
+    try:
+        safetensors.torch.load_model(twin, path)  # a tied weight is stored once
+    except (RuntimeError, safetensors.SafetensorError) as error:
+        raise ValueError(f"parent={str(run)!r}: is not a run of this model ({error})") from error
+    return twin.state_dict()
+
+
+@torch.no_grad()
+def take_over(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Give every parameter and buffer the value it has in ``state``, in place."""
+    for name, value in model.state_dict().items():
+        if isinstance(value, Tensor):
+            value.copy_(state[plain_name(name)])

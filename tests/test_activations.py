@@ -1,0 +1,93 @@
+"""What a layer sees: its inputs, and whether batch norm and ReLU follow, however they are written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from granet.activations import watch
+from granet.layers import find_layers
+from granet.probe import Probe
+
+
+class Net(nn.Module):
+    """Layers followed by all kinds of things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2)
+        self.norm, self.act = nn.BatchNorm2d(4), nn.ReLU(inplace=True)
+        self.function = nn.Conv2d(4, 4, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(4)
+        self.residual = nn.Conv2d(4, 4, 1)
+        self.method = nn.Linear(16, 8)
+        self.bounded = nn.Linear(8, 8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.norm(self.module(x)))
+        x = functional.relu(self.norm2(self.function(x)))
+        x = torch.relu(x + self.residual(x)).flatten(1)
+        x = self.method(x).relu_()
+        out: Tensor = self.last(torch.tanh(self.bounded(x)))
+        return out
+
+
+def trained() -> dict[str, Tensor]:
+    """A state in which no batch norm is the identity."""
+    torch.manual_seed(1)
+    return {name: torch.rand_like(value) + 0.1 if value.is_floating_point() else value
+            for name, value in Net().state_dict().items()}  # fmt: skip
+
+
+@pytest.fixture
+def model() -> Net:
+    torch.manual_seed(0)
+    return Net()
+
+
+def test_inputs_and_what_follows(model: Net) -> None:
+    batches = [(torch.randn(5, 2, 4, 4), None), (torch.randn(3, 2, 4, 4), None)]
+    probe = Probe("trial", model, find_layers(model), batches)
+    state = trained()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    seen = watch(probe, state, probe.draw(2))
+    follows = {name.split(".")[0]: (one.normalise is not None, one.rectified) for name, one in seen.items()}
+    assert follows == {
+        "module": (True, True),
+        "function": (True, True),
+        "residual": (False, False),
+        "method": (False, True),
+        "bounded": (False, False),
+        "last": (False, False),
+    }
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+    assert model.training
+
+    twin = Net()
+    twin.load_state_dict(state)
+    twin.eval()
+    for i, (x, _) in enumerate(batches):
+        z = twin.norm(twin.module(x))
+        assert torch.equal(seen["module.weight"].inputs[i], x)
+        assert torch.allclose(seen["module.weight"].preactivation(x, twin.module.weight), z)
+        z2 = twin.norm2(twin.function(z.relu()))
+        one = seen["function.weight"]
+        assert torch.allclose(one.inputs[i], z.relu())
+        assert torch.allclose(one.preactivation(one.inputs[i], twin.function.weight), z2)
+        last = seen["last.weight"]
+        assert torch.allclose(last.preactivation(last.inputs[i], twin.last.weight), twin(x))
+    other = torch.randn_like(twin.last.weight)
+    last = seen["last.weight"]
+    assert torch.allclose(last.preactivation(last.inputs[0], other), last.inputs[0] @ other.T + twin.last.bias)
+
+
+def test_hooks_are_gone_when_the_model_fails(model: Net) -> None:
+    probe = Probe("trial", model, find_layers(model), [(torch.randn(5, 3, 4, 4), None)])
+    with pytest.raises(RuntimeError):
+        watch(probe, trained(), probe.draw(1))
+    assert not any(module._forward_hooks for module in model.modules())
+    assert model.training

@@ -1,0 +1,45 @@
+"""A finished run, read back from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_model
+from torch import nn
+
+from granet.trained import read_trained, take_over
+
+
+def net(seed: int, outputs: int = 5) -> nn.Sequential:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5), nn.Linear(5, 5), nn.Linear(5, outputs))
+    model[2].weight = model[0].weight  # tied
+    return model
+
+
+def test_a_run_is_read_and_taken_over(tmp_path: Path) -> None:
+    run, model = net(1), net(2)
+    run(torch.randn(8, 5))
+    save_model(run, str(tmp_path / "model.safetensors"))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = read_trained(tmp_path, model)
+    assert state.keys() == run.state_dict().keys()
+    assert all(torch.equal(value, run.state_dict()[name]) for name, value in state.items())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    storages = [value.data_ptr() for value in model.state_dict().values()]
+    take_over(model, state)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert storages == [value.data_ptr() for value in model.state_dict().values()]
+
+
+def test_what_is_no_finished_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"parent='.*': must be the folder of a finished run, there is no model"):
+        read_trained(tmp_path, net(0))
+    save_model(net(1, outputs=3), str(tmp_path / "model.safetensors"))
+    with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model"):
+        read_trained(str(tmp_path), net(0))
+    (tmp_path / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model"):
+        read_trained(tmp_path, net(0))
