@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from granet.training.files import atomic
+from granet.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 from granet.training.rundir import RunDir
