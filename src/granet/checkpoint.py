@@ -87,10 +87,9 @@ def load(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Tensor]:
     """
     state = model_state(model)
     for name, tensor in state.items():
-        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(
-                f"model: {name!r} is expanded, several of its elements are one; nothing can be loaded to it"
-            )
+        sides = zip(tensor.shape, tensor.stride(), strict=True)
+        if tensor.numel() and any(size > 1 and stride == 0 for size, stride in sides):
+            raise ValueError(f"model: {name!r} is expanded: several of its elements are one, which cannot be loaded")
     with _naming(path):
         loaded, masks = _read(path, state)
         for name, first in first_names(state).items():
@@ -128,7 +127,8 @@ def _read(
 
 def _pack(name: str, tensor: Tensor, mask: Tensor | None, dtype: torch.dtype) -> tuple[Stored, dict[str, Tensor]]:
     """How the tensor is stored, and its entries: dense or packed, whichever is smaller."""
-    dense = tensor.cpu().resolve_conj().resolve_neg().contiguous().to(dtype)
+    # A copy, because a tensor that calls itself contiguous may still have odd strides along sides of length 0 and 1.
+    dense = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).to(dtype)
     bits = _bits(dense)
     active = bits != 0 if mask is None else mask.reshape(-1).cpu()
     stored = Stored(tuple(tensor.shape), tensor.dtype, masked=mask is not None, k=None)
@@ -192,13 +192,12 @@ def _check_fit(layout: Layout, model: Mapping[str, Tensor]) -> None:
         raise ValueError(f"is of another model: it has no {shown(missing[0])}{_more(missing)}")
     if unexpected := [name for name in there if name not in model]:
         raise ValueError(f"is of another model: it has {shown(unexpected[0])}{_more(unexpected)}, this model has not")
-    for name, stored in there.items():
-        if stored.shape != model[name].shape:
-            raise ValueError(f"{name!r}: has shape {shown(stored.shape)}, in this model {tuple(model[name].shape)}")
-        if stored.dtype != model[name].dtype:
-            raise ValueError(
-                f"{name!r}: is {stored.dtype}, in this model {model[name].dtype}; convert that after loading"
-            )
+    for name, tensor in model.items():
+        shape, dtype = there[name].shape, there[name].dtype
+        if shape != tensor.shape:
+            raise ValueError(f"{name!r}: has shape {shown(shape)}, in this model {tuple(tensor.shape)}")
+        if dtype != tensor.dtype:
+            raise ValueError(f"{name!r}: is {dtype}, in this model {tensor.dtype}; convert the model after loading")
 
 
 def _more(names: list[str]) -> str:
