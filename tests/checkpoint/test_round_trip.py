@@ -168,6 +168,16 @@ def test_views_of_one_storage_are_two_tensors(tmp_path: Path) -> None:
     assert (other.left.tolist(), other.right.tolist()) == ([1, 2, 3, 4], [5, 6, 7, 8])
 
 
+def test_empty_tensors_are_not_tied(tmp_path: Path) -> None:
+    model = nn.Module()
+    masks = {}
+    for name in ("left", "right"):
+        model.register_buffer(name, torch.empty(0, 2))
+        masks[name] = torch.empty(0, 2, dtype=torch.bool)
+    granet.save(tmp_path / "file", model, masks=masks)
+    assert granet.load(tmp_path / "file", model).keys() == masks.keys()
+
+
 def test_a_compiled_model_has_plain_names(tmp_path: Path, make: Any, raw: Any) -> None:
     (model, sparsifier), (other, _) = make(0), make(1)
     granet.save(tmp_path / "plain", model, sparsifier)
