@@ -76,7 +76,7 @@ def measure(name: str, sparsity: float, dtype: torch.dtype, repeats: int) -> dic
         "values": str(dtype).removeprefix("torch."),
         "sparsity": sparsity,
         "file_over_bound": size / (entropy + sum(elements_bytes(model, sparsifier.masks, dtype))),
-        "code_over_entropy": code / entropy,
+        "code_over_entropy": code / entropy if entropy else 1.0,
         "dense_over_file": dense_size / size,
         "bytes": size,
         "save_s": save_s,
