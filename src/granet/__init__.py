@@ -1,5 +1,6 @@
 """Sparse training for PyTorch: GraNet and the methods it is compared with."""
 
+from granet.checkpoint import load, save
 from granet.clock import Clock
 from granet.flops import FlopsReport, TrainingFlops, flops
 from granet.history import UpdateRecord
@@ -72,5 +73,7 @@ __all__ = [
     "create_method",
     "flops",
     "list_methods",
+    "load",
+    "save",
     "sparsify",
 ]

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from granet.data import load
+from granet.files import atomic
 from granet.training import Run
-from granet.training.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 from granet.training.rundir import RunDir

@@ -13,11 +13,11 @@ from torch import nn
 from tyro.conf import Positional
 
 from granet.distributions import counts, distribution, kept
+from granet.files import atomic
 from granet.flops import FlopsReport, flops
 from granet.layers import find_layers
 from granet.methods.base import check_share
 from granet.models import create_model
-from granet.training.files import atomic
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
+from granet.files import atomic
 from granet.report.figures import png
 from granet.report.labels import colours, labels
 from granet.report.page import page
 from granet.report.read import ReportedRun, find_runs, read_run
-from granet.training.files import atomic
 
 
 def write_report(paths: Sequence[Path], out: Path) -> list[ReportedRun]:

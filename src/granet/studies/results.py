@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from granet.training.files import atomic
+from granet.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.rundir import RunDir
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from granet.training.files import atomic
+from granet.files import atomic
 
 _FORMAT = b"granet checkpoint 1\n"
 _DIGEST = hashlib.sha256().digest_size

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from granet.training.files import atomic
+from granet.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 

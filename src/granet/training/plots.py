@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from granet.training.files import atomic
+from granet.files import atomic
 from granet.training.records import EpochRecord
 
 

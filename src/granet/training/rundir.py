@@ -36,9 +36,9 @@ from safetensors.torch import save_model
 from torch import nn
 
 from granet import __version__
+from granet.files import atomic
 from granet.history import UpdateRecord
 from granet.sparsifier import Sparsifier
-from granet.training.files import atomic
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 

@@ -1,0 +1,213 @@
+"""Packed sparse files: a model's state with the zeros left out, as safetensors.
+
+    granet.save("model.safetensors", model, sparsifier)
+    masks = granet.load("model.safetensors", model)
+
+Of a sparse weight only the active elements are stored, with a code of where they are. The file comes back bit for bit,
+masks included. Loading needs nothing of granet but this module and the small ones it imports; `docs/files.md` says
+how to read a file without granet.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from granet.mask_codes import MaskCode, decode_mask, encode_mask
+from granet.model_state import first_names, model_state, plain_name
+from granet.packed_layout import KEY, ROUNDED, Layout, Stored, layout_of, layout_to_json, mask_name, values_name
+from granet.safetensors_file import Header, read_header, read_payload, read_tensor, shown, write_file
+
+_HEADER_COST = 160  # bytes by which packing a tensor lengthens the header: a second entry and a record
+
+
+class Masked(Protocol):
+    """What is read of a sparsifier."""
+
+    @property
+    def masks(self) -> Mapping[str, Tensor]: ...
+
+
+def save(
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    sparsifier: Masked | None = None,
+    *,
+    masks: Mapping[str, Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write all parameters and buffers of `model` to a packed file, whole or not at all.
+
+    Args:
+        sparsifier: its masks decide what is stored of a weight, and are stored with it: an active zero stays active.
+            Without one, every element whose bits are not all zero is stored.
+        masks: the same as bool tensors by parameter name, for example those that :func:`load` returned.
+        dtype: `torch.bfloat16` rounds the elements of weights (floating-point parameters of two or more dimensions) to
+            halve them; biases, norms and buffers keep every bit. By default all do.
+    """
+    if dtype not in (None, torch.bfloat16):
+        raise ValueError(f"dtype={dtype!r}: must be torch.bfloat16, or None to keep every bit")
+    if sparsifier is not None and masks is not None:
+        raise ValueError("masks: must be left out when a sparsifier is given")
+    if sparsifier is not None and not hasattr(sparsifier, "masks"):
+        raise ValueError(f"sparsifier={type(sparsifier).__name__}: must be what granet.sparsify returned")
+    state = model_state(model)
+    firsts = first_names(state)
+    found = _masks_by_first_name(masks if sparsifier is None else sparsifier.masks, state, firsts)
+    weights = {plain_name(name) for name, weight in model.named_parameters(remove_duplicate=False) if weight.ndim > 1}
+
+    tensors: dict[str, Stored] = {}
+    entries: dict[str, Tensor] = {}
+    for name, first in firsts.items():
+        if name == first:
+            kept = state[name].dtype
+            rounded = dtype if dtype is not None and name in weights and kept in ROUNDED else kept
+            tensors[name], parts = _pack(name, state[name], found.get(name), rounded)
+            if double := entries.keys() & parts.keys():
+                raise ValueError(f"model: {min(double)!r} is the name of a tensor, and of a part of a packed one")
+            entries |= parts
+    layout = Layout(tensors, {name: first for name, first in firsts.items() if name != first})
+    metadata = {KEY: layout_to_json(layout, {name: entry.dtype for name, entry in entries.items()})}
+    write_file(Path(path), entries, metadata)
+
+
+def load(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Tensor]:
+    """Read a packed file into `model` and return the masks that were saved with it, by parameter name.
+
+    Names, shapes and dtypes must be those of the model. ValueError if they are not or if the file is damaged; the model
+    is then as it was. Masks are bool tensors beside their weights; a sparsifier that is already attached is not told.
+    """
+    state = model_state(model)
+    for name, tensor in state.items():
+        sides = zip(tensor.shape, tensor.stride(), strict=True)
+        if tensor.numel() and any(size > 1 and stride == 0 for size, stride in sides):
+            raise ValueError(f"model: {name!r} is expanded: several of its elements are one, which cannot be loaded")
+    with _naming(path):
+        loaded, masks = _read(path, state)
+        for name, first in first_names(state).items():
+            if name != first and not torch.equal(_bits(loaded[name]), _bits(loaded[first])):
+                raise ValueError(f"{name!r} and {first!r} differ, but are one tensor in the model")
+    model.load_state_dict({key: loaded[plain_name(key)] for key in model.state_dict()})
+    return {name: mask.to(state[name].device) for name, mask in masks.items()}
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The state dict and the masks in a packed file, without a model. Tied names share one tensor.
+
+    Memory is taken for what the file declares: at most 2048 elements for each of its bytes.
+    """
+    with _naming(path):
+        return _read(path, None)
+
+
+def _read(
+    path: str | os.PathLike[str], model: Mapping[str, Tensor] | None
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    with Path(path).open("rb") as file:
+        header = read_header(file)
+        layout = layout_of(header)
+        if model is not None:
+            _check_fit(layout, model)
+        payload = read_payload(file, header)
+    state, masks = {}, {}
+    for name, stored in layout.tensors.items():
+        state[name], mask = _unpack(name, stored, header, payload)
+        if mask is not None:
+            masks[name] = mask
+    return state | {name: state[first] for name, first in layout.tied.items()}, masks
+
+
+def _pack(name: str, tensor: Tensor, mask: Tensor | None, dtype: torch.dtype) -> tuple[Stored, dict[str, Tensor]]:
+    """How the tensor is stored, and its entries: dense or packed, whichever is smaller."""
+    # A copy, because a tensor that calls itself contiguous may still have odd strides along sides of length 0 and 1.
+    dense = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).to(dtype)
+    bits = _bits(dense)
+    active = bits != 0 if mask is None else mask.reshape(-1).cpu()
+    stored = Stored(tuple(tensor.shape), tensor.dtype, masked=mask is not None, k=None)
+    if not bool(active.all()):
+        code = encode_mask(active)
+        values = bits[active].view(dtype)
+        if mask is not None or values.nbytes + code.code.nbytes + _HEADER_COST < dense.nbytes:
+            stored = replace(stored, k=code.k)
+            return stored, {values_name(name, stored): values, mask_name(name): code.code}
+    return stored, {values_name(name, stored): dense}
+
+
+def _unpack(name: str, stored: Stored, header: Header, payload: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The tensor, and its mask if it has one."""
+    values = read_tensor(values_name(name, stored), header, payload).to(stored.dtype)
+    if stored.k is None:
+        return values, torch.ones(stored.shape, dtype=torch.bool) if stored.masked else None
+    code = MaskCode(stored.k, read_tensor(mask_name(name), header, payload))
+    try:
+        positions = decode_mask(code, len(values), math.prod(stored.shape))
+    except ValueError as error:
+        raise ValueError(f"{shown(name)}: {error}") from error
+    tensor = torch.zeros(stored.shape, dtype=stored.dtype)
+    _bits(tensor)[positions] = _bits(values)
+    if not stored.masked:
+        return tensor, None
+    mask = torch.zeros(stored.shape, dtype=torch.bool)
+    mask.view(-1)[positions] = True
+    return tensor, mask
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """A contiguous tensor's elements in one row, as integers: bits, which compare and copy alike in every dtype."""
+    return tensor.view(-1).view(getattr(torch, f"int{8 * tensor.element_size()}"))
+
+
+def _masks_by_first_name(
+    masks: Mapping[str, Tensor] | None, state: Mapping[str, Tensor], firsts: Mapping[str, str]
+) -> dict[str, Tensor]:
+    """The masks, each proved to be one of its weight."""
+    found: dict[str, Tensor] = {}
+    for key, mask in (masks or {}).items():
+        name = plain_name(key)
+        if name not in state:
+            raise ValueError(f"masks[{key!r}]: the model has no tensor of that name")
+        weight = state[name]
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != weight.shape:
+            raise ValueError(f"masks[{key!r}]: must be a bool tensor of shape {tuple(weight.shape)}, as its weight")
+        if bool(((weight != 0) & ~mask.to(weight.device)).any()):
+            raise ValueError(f"masks[{key!r}]: its weight is not zero everywhere outside the mask")
+        if firsts[name] in found:
+            raise ValueError(f"masks[{key!r}]: {firsts[name]!r} is the same tensor and has a mask already")
+        found[firsts[name]] = mask
+    return found
+
+
+def _check_fit(layout: Layout, model: Mapping[str, Tensor]) -> None:
+    """ValueError unless the file holds the names, shapes and dtypes of the model."""
+    there = layout.tensors | {name: layout.tensors[first] for name, first in layout.tied.items()}
+    if missing := [name for name in model if name not in there]:
+        raise ValueError(f"is of another model: it has no {shown(missing[0])}{_more(missing)}")
+    if unexpected := [name for name in there if name not in model]:
+        raise ValueError(f"is of another model: it has {shown(unexpected[0])}{_more(unexpected)}, this model has not")
+    for name, tensor in model.items():
+        shape, dtype = there[name].shape, there[name].dtype
+        if shape != tensor.shape:
+            raise ValueError(f"{name!r}: has shape {shown(shape)}, in this model {tuple(tensor.shape)}")
+        if dtype != tensor.dtype:
+            raise ValueError(f"{name!r}: is {dtype}, in this model {tensor.dtype}; convert the model after loading")
+
+
+def _more(names: list[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+@contextmanager
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors begin with the file's name."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from error

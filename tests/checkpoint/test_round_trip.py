@@ -1,0 +1,219 @@
+"""What is saved comes back, bit for bit, masks and ties included."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from torch import Tensor, nn
+
+import granet
+from granet.checkpoint import read
+from granet.safetensors_file import DTYPES
+
+DOCS = Path(__file__).parents[2] / "docs" / "files.md"
+SHAPES = st.lists(st.integers(0, 9), max_size=4).map(tuple)
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda t: t,
+    "transposed": lambda t: t.transpose(0, -1).contiguous().transpose(0, -1) if t.ndim > 1 else t,
+    "channels last": lambda t: t.to(memory_format=torch.channels_last) if t.ndim == 4 else t,
+    "every second": lambda t: torch.stack([t, t], -1)[..., 0],
+}
+
+
+class Holder(nn.Module):
+    """One tensor, parameter or buffer."""
+
+    def __init__(self, tensor: Tensor, *, parameter: bool = False) -> None:
+        super().__init__()
+        if parameter:
+            self.tensor = nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
+        else:
+            self.register_buffer("tensor", tensor)
+
+
+@settings(max_examples=100)
+@given(SHAPES, st.sampled_from(sorted(DTYPES)), st.sampled_from(sorted(LAYOUTS)), st.data())
+def test_any_tensor_comes_back(shape: tuple[int, ...], dtype_name: str, layout: str, data: st.DataObject) -> None:
+    dtype = DTYPES[dtype_name]
+    density = data.draw(st.sampled_from([0.0, 0.01, 0.1, 0.6, 1.0]), "density")
+    masked = data.draw(st.booleans(), "masked")
+    random = np.random.default_rng(data.draw(st.integers(0, 10**6), "seed"))
+    numel = math.prod(shape)
+    active = random.random(numel) < density
+    elements = random.integers(0, 2 if dtype_name == "BOOL" else 256, (numel, dtype.itemsize), dtype=np.uint8)
+    elements[~active] = 0
+    tensor = LAYOUTS[layout](torch.from_numpy(elements).reshape(-1).view(dtype).view(shape))
+    masks = {"tensor": torch.from_numpy(active).view(shape)} if masked else {}
+    saved = Holder(tensor, parameter=data.draw(st.booleans(), "parameter"))
+    other = Holder(LAYOUTS[layout](torch.ones(shape).to(dtype)))
+    strides = other.state_dict()["tensor"].stride()
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        granet.save(path, saved, masks=masks)
+        returned = granet.load(path, other)
+        state, _ = read(path)
+    for back in (other.state_dict()["tensor"], state["tensor"]):
+        assert (back.dtype, back.shape) == (dtype, shape)
+        row = back.clone(memory_format=torch.contiguous_format).view(-1)
+        assert row.view(torch.uint8).numpy().tobytes() == elements.tobytes()
+    assert other.state_dict()["tensor"].stride() == strides
+    assert returned.keys() == masks.keys()
+    assert all(np.array_equal(mask.numpy().reshape(-1), active) for mask in returned.values())
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_model_comes_back(tmp_path: Path, make: Any, raw: Any, masked: bool) -> None:
+    (model, sparsifier), (other, _) = make(0), make(1)
+    masks = {name: mask.clone() for name, mask in sparsifier.masks.items()}
+    expected = raw(model.state_dict())
+    granet.save(tmp_path / "file", model, sparsifier if masked else None)
+    returned = granet.load(tmp_path / "file", other)
+    assert raw(model.state_dict()) == expected
+    assert raw(other.state_dict()) == expected
+    assert raw(returned) == (raw(masks) if masked else {})
+    assert other.decoder.weight is other.encoder.weight
+    assert other.conv.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_reader_in_the_documentation_reads(tmp_path: Path, make: Any) -> None:
+    if not DOCS.exists():
+        pytest.skip("the documentation is not here")
+    (source,) = re.findall(r"```python\n(import json.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    code: dict[str, Any] = {}
+    exec(source, code)
+    model, sparsifier = make()
+    for dtype in (None, torch.bfloat16):
+        granet.save(tmp_path / "file", model, sparsifier, dtype=dtype)
+        state, masks = code["read_packed"](tmp_path / "file")
+        expected = {
+            name: tensor.to(dtype).to(tensor.dtype) if dtype and tensor.ndim > 1 else tensor
+            for name, tensor in model.state_dict().items()
+        }
+        assert state.keys() == expected.keys() and masks.keys() == sparsifier.masks.keys()
+        for name, tensor in expected.items():
+            assert state[name].dtype == tensor.numpy().dtype
+            assert np.array_equal(state[name], tensor.numpy())
+        for name, mask in sparsifier.masks.items():
+            assert np.array_equal(masks[name], mask.numpy())
+
+
+def test_active_zeros_stay_active(tmp_path: Path, make: Any) -> None:
+    (model, sparsifier), (other, _) = make(0), make(1)
+    expected = {name: mask.clone() for name, mask in sparsifier.masks.items()}
+    with torch.no_grad():
+        model.conv.weight.zero_()
+    granet.save(tmp_path / "file", model, sparsifier)
+    masks = granet.load(tmp_path / "file", other)
+    assert not other.conv.weight.any()
+    assert all(torch.equal(masks[name], mask) for name, mask in expected.items())
+
+
+def test_special_values_survive_without_masks(tmp_path: Path) -> None:
+    weight = torch.zeros(50, 40)
+    weight[0, :5] = torch.tensor([-0.0, math.nan, math.inf, -math.inf, 1e-45])
+    model, other = nn.Linear(40, 50), nn.Linear(40, 50)
+    model.weight.data = weight
+    granet.save(tmp_path / "file", model)
+    granet.load(tmp_path / "file", other)
+    assert other.weight.data.view(torch.int32).tolist() == weight.view(torch.int32).tolist()
+    with safe_open(tmp_path / "file", "pt") as file:
+        assert file.get_tensor("weight:values").shape == (5,)
+
+
+def test_tied_weights_are_stored_once(tmp_path: Path, make: Any) -> None:
+    model, sparsifier = make()
+    granet.save(tmp_path / "file", model, masks={"decoder.weight": sparsifier.masks["encoder.weight"]})
+    with safe_open(tmp_path / "file", "pt") as file:
+        assert [key for key in file.keys() if "coder.weight" in key] == [  # noqa: SIM118
+            "encoder.weight:mask",
+            "encoder.weight:values",
+        ]
+    state, masks = read(tmp_path / "file")
+    assert state["decoder.weight"] is state["encoder.weight"]
+    assert list(masks) == ["encoder.weight"]
+
+
+def test_a_file_of_tied_weights_fits_an_untied_model_and_not_the_reverse(tmp_path: Path, make: Any, raw: Any) -> None:
+    (tied, _), (untied, _) = make(0), make(1)
+    untied.decoder.weight = nn.Parameter(torch.randn(40, 24))
+    granet.save(tmp_path / "untied", untied)
+    before = raw(tied.state_dict())
+    with pytest.raises(ValueError, match=r"untied: 'decoder.weight' and 'encoder.weight' differ, but are one tensor"):
+        granet.load(tmp_path / "untied", tied)
+    assert raw(tied.state_dict()) == before
+    granet.save(tmp_path / "tied", tied)
+    granet.load(tmp_path / "tied", untied)
+    assert raw(untied.state_dict()) == before
+
+
+def test_views_of_one_storage_are_two_tensors(tmp_path: Path) -> None:
+    both = torch.arange(1.0, 9.0)
+    model, other = nn.Module(), nn.Module()
+    for module, (left, right) in ((model, (both[:4], both[4:])), (other, (torch.zeros(4), torch.zeros(4)))):
+        module.register_buffer("left", left)
+        module.register_buffer("right", right)
+    granet.save(tmp_path / "file", model)
+    granet.load(tmp_path / "file", other)
+    assert (other.left.tolist(), other.right.tolist()) == ([1, 2, 3, 4], [5, 6, 7, 8])
+
+
+def test_empty_tensors_are_not_tied(tmp_path: Path) -> None:
+    model = nn.Module()
+    masks = {}
+    for name in ("left", "right"):
+        model.register_buffer(name, torch.empty(0, 2))
+        masks[name] = torch.empty(0, 2, dtype=torch.bool)
+    granet.save(tmp_path / "file", model, masks=masks)
+    assert granet.load(tmp_path / "file", model).keys() == masks.keys()
+
+
+def test_a_compiled_model_has_plain_names(tmp_path: Path, make: Any, raw: Any) -> None:
+    (model, sparsifier), (other, _) = make(0), make(1)
+    granet.save(tmp_path / "plain", model, sparsifier)
+    granet.save(tmp_path / "compiled", torch.compile(model), sparsifier)
+    assert (tmp_path / "plain").read_bytes() == (tmp_path / "compiled").read_bytes()
+    granet.load(tmp_path / "plain", torch.compile(other))
+    assert raw(other.state_dict()) == raw(model.state_dict())
+
+
+def test_bfloat16_rounds_weights_and_nothing_else(tmp_path: Path, make: Any, raw: Any) -> None:
+    (model, sparsifier), (other, _) = make(0), make(1)
+    with torch.no_grad():
+        model.conv.weight[sparsifier.masks["conv.weight"]] *= 1e-44  # rounds to zero, but stays active
+    expected = {
+        name: tensor.to(torch.bfloat16).to(tensor.dtype) if tensor.ndim > 1 else tensor
+        for name, tensor in model.state_dict().items()
+    }
+    granet.save(tmp_path / "file", model, sparsifier, dtype=torch.bfloat16)
+    masks = granet.load(tmp_path / "file", other)
+    assert raw(other.state_dict()) == raw(expected)
+    assert raw(masks) == raw(sparsifier.masks)
+    with safe_open(tmp_path / "file", "pt") as file:
+        assert file.get_tensor("conv.weight:values").dtype == torch.bfloat16
+        assert '"dtype":"F32"' in file.metadata()["granet"]
+
+
+def test_a_dense_layer_with_a_mask_needs_no_code(tmp_path: Path) -> None:
+    model = nn.Linear(30, 20)
+    granet.save(tmp_path / "file", model, masks={"weight": torch.ones(20, 30, dtype=torch.bool)})
+    masks = granet.load(tmp_path / "file", nn.Linear(30, 20))
+    assert masks["weight"].shape == (20, 30) and bool(masks["weight"].all())
+    with safe_open(tmp_path / "file", "pt") as file:
+        assert sorted(file.keys()) == ["bias", "weight"]
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path, make: Any) -> None:
+    for name in ("first", "second"):
+        granet.save(str(tmp_path / name), *make(3))
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()

@@ -1,0 +1,171 @@
+"""What `save` and `load` refuse, and that a failed save leaves the file of before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+import granet
+from granet.safetensors_file import DTYPES
+
+
+class Extra(nn.Linear):
+    def get_extra_state(self) -> dict[str, int]:
+        return {"a": 1}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def buffered(tensor: torch.Tensor) -> nn.Module:
+    module = nn.Module()
+    module.register_buffer("table", tensor)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Extra(2, 2), r"^model: '_extra_state' is a dict"),
+        (nn.LazyLinear(3), r"^model: 'weight' has no shape yet"),
+        (nn.Linear(2, 2, device="meta"), r"^model: 'weight' is on the meta device"),
+        (buffered(torch.eye(3).to_sparse()), r"^model: 'table' is a torch.sparse_coo tensor"),
+        (
+            buffered(torch.ones(2, dtype=torch.complex128)),
+            r"^model: 'table' is torch.complex128; a packed file holds BOOL",
+        ),
+        ("model", r"^model=str: must be a torch.nn.Module"),
+    ],
+    ids=["extra state", "lazy", "meta", "sparse", "complex128", "no module"],
+)
+def test_a_model_that_no_file_can_hold_is_refused(tmp_path: Path, model: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        granet.save(tmp_path / "file", model)
+    assert not list(tmp_path.iterdir())
+
+
+MASK = torch.ones(3, 4, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": torch.float16}, r"^dtype=torch.float16: must be torch.bfloat16, or None"),
+        ({"masks": {"wait": MASK}}, r"^masks\['wait'\]: the model has no tensor of that name"),
+        ({"masks": {"weight": MASK.float()}}, r"^masks\['weight'\]: must be a bool tensor of shape \(3, 4\)"),
+        ({"masks": {"weight": MASK.T}}, r"^masks\['weight'\]: must be a bool tensor of shape \(3, 4\)"),
+        ({"masks": {"weight": 1}}, r"^masks\['weight'\]: must be a bool tensor of shape \(3, 4\)"),
+        ({"masks": {"weight": ~MASK}}, r"^masks\['weight'\]: its weight is not zero everywhere outside"),
+        ({"sparsifier": {"weight": MASK}}, r"^sparsifier=dict: must be what granet.sparsify returned"),
+        ({"sparsifier": 1, "masks": {}}, r"^masks: must be left out"),
+        ({"masks": {"weight": MASK, "_orig_mod.weight": MASK}}, r"^masks\['_orig_mod.weight'\]: .* a mask already"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        granet.save(tmp_path / "file", nn.Linear(4, 3), **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_nan_outside_the_mask_is_refused(tmp_path: Path) -> None:
+    model = nn.Linear(4, 3)
+    nn.init.constant_(model.weight, float("nan"))
+    with pytest.raises(ValueError, match="not zero everywhere outside"):
+        granet.save(tmp_path / "file", model, masks={"weight": ~MASK})
+
+
+def test_a_tensor_named_like_a_part_is_refused(tmp_path: Path) -> None:
+    model = buffered(torch.zeros(1000))
+    model.register_buffer("table:values", torch.ones(3))
+    with pytest.raises(ValueError, match="'table:values' is the name of a tensor, and of a part of a packed one"):
+        granet.save(tmp_path / "file", model)
+
+
+def test_an_expanded_tensor_is_saved_but_not_loaded_to(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), buffered(torch.ones(1).expand(5)))
+    granet.save(tmp_path / "file", model)
+    before = model[0].weight.clone()
+    nn.init.zeros_(model[0].weight)
+    with pytest.raises(ValueError, match=r"'1.table' is expanded"):
+        granet.load(tmp_path / "file", model)
+    assert not model[0].weight.any()
+    granet.load(tmp_path / "file", model := nn.Sequential(nn.Linear(2, 2), buffered(torch.zeros(5))))
+    assert torch.equal(model[0].weight, before) and model[1].table.tolist() == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (nn.Linear(4, 3, bias=False), r"file: is of another model: it has 'bias', this model has not"),
+        (nn.Sequential(nn.Linear(4, 3)), r"file: is of another model: it has no '0.weight' and 1 more"),
+        (nn.Linear(3, 4), r"file: 'weight': has shape \(3, 4\), in this model \(4, 3\)"),
+        (nn.Linear(4, 3).bfloat16(), r"file: 'weight': is torch.float32, in this model torch.bfloat16; convert"),
+    ],
+)
+def test_another_model_is_refused(tmp_path: Path, other: nn.Module, message: str, raw: Any) -> None:
+    granet.save(tmp_path / "file", nn.Linear(4, 3))
+    before = raw(other.state_dict())
+    with pytest.raises(ValueError, match=message):
+        granet.load(tmp_path / "file", other)
+    assert raw(other.state_dict()) == before
+
+
+def test_a_save_that_fails_leaves_the_file_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    granet.save(tmp_path / "file", nn.Linear(4, 3))
+    before = (tmp_path / "file").read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        granet.save(tmp_path / "file", nn.Linear(4, 3))
+    assert (tmp_path / "file").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_masks_may_have_been_made_by_an_earlier_load(tmp_path: Path, make: Any) -> None:
+    model, sparsifier = make()
+    granet.save(tmp_path / "first", model, sparsifier)
+    masks = granet.load(tmp_path / "first", model)
+    granet.save(tmp_path / "second", model, masks=masks)
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+
+
+def test_the_safetensors_library_reads_every_dtype(tmp_path: Path) -> None:
+    model = nn.Module()
+    for name, dtype in DTYPES.items():
+        model.register_buffer(name, torch.tensor([[1, 0], [1, 1]]).to(dtype))
+    granet.save(tmp_path / "file", model)
+    with safe_open(tmp_path / "file", "pt") as file:
+        assert sorted(file.keys()) == sorted(DTYPES)
+        for name, tensor in model.state_dict().items():
+            there = file.get_tensor(name)
+            assert there.dtype == tensor.dtype and there.view(torch.uint8).tolist() == tensor.view(torch.uint8).tolist()
+
+
+def test_loading_needs_no_other_part_of_granet(tmp_path: Path, make: Any) -> None:
+    """`granet/__init__.py` offers everything, so it is passed over: only what the module itself imports counts."""
+    granet.save(tmp_path / "file", *make())
+    program = f"""
+import sys, types
+package = types.ModuleType("granet")
+package.__path__ = [{str(Path(granet.__file__).parent)!r}]
+sys.modules["granet"] = package
+from granet.checkpoint import read
+state, masks = read({str(tmp_path / "file")!r})
+print(len(state), len(masks), *sorted(name for name in sys.modules if name.startswith("granet.")))
+print(*(name for name in ("safetensors", "rich", "tyro", "matplotlib", "triton") if name in sys.modules))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = ["checkpoint", "files", "layers", "mask_codes", "model_state"]
+    modules += ["packed_layout", "packing", "safetensors_file"]
+    assert ran.stdout.splitlines() == [" ".join(["12", "2", *(f"granet.{name}" for name in modules)]), ""]
