@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from granet.layers import _plain as plain_name
+from granet.layers import plain_name
 from granet.safetensors_file import DTYPE_NAMES
 
 __all__ = ["first_names", "model_state", "plain_name"]

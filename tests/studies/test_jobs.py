@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from granet.data import load
 from granet.studies import jobs
 from granet.studies.jobs import Place
 from granet.training import Recipe, Run, RunDir
+from granet.training.rundir import run_name
 
 CPU = torch.device("cpu")
 RECIPES = [
@@ -51,6 +53,20 @@ def test_a_run_that_takes_its_process_down_is_reported_and_the_others_go_on(
     events = jobs.in_processes([deadly, RECIPES[0], RECIPES[2]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
     ends = {event.recipe: event.error for event in events if event.record is None}
     assert ends == {deadly: "its process ended with code -9", RECIPES[0]: None, RECIPES[2]: None}
+
+
+@pytest.mark.parametrize("how", [jobs.in_processes, jobs.in_threads])
+def test_a_run_waits_for_its_parent(tmp_path: Path, how) -> None:
+    first = replace(RECIPES[0], epochs=1)
+    child = replace(first, method="lth", parent=run_name(first))
+    orphan = replace(child, parent="nobody")
+    events = list(how([child, orphan, first], Place(CPU, tmp_path), 2, lambda: False))
+    ends = [(event.recipe, event.error) for event in events if event.record is None]
+    assert ends.index((first, None)) < ends.index((child, None))
+    assert "parent='nobody': must be the folder of a finished run" in dict(ends)[orphan]
+    mask = load_file(RunDir.find(tmp_path, first).path / "model.safetensors")["classifier.weight"] != 0
+    kept = load_file(RunDir.find(tmp_path, child).path / "model.safetensors")["classifier.weight"] != 0
+    assert not (kept & ~mask).any()
 
 
 SPEC = """

@@ -6,6 +6,7 @@ import pytest
 
 from granet.studies.spec import read_spec
 from granet.training.recipe import Recipe
+from granet.training.rundir import run_name
 
 
 def write(folder: Path, text: str) -> Path:
@@ -56,6 +57,23 @@ def test_a_recipe_file_beside_it_is_the_base(tmp_path: Path) -> None:
 def test_no_runs_is_the_grid_of_the_keys_above(tmp_path: Path) -> None:
     spec = read_spec(write(tmp_path, "sparsity = 0.9\nevery = '1ep'\n"))
     assert spec.recipes == (Recipe(),)
+
+
+def test_a_parent_is_a_point_of_the_grid_that_comes_first(tmp_path: Path) -> None:
+    text = """
+    seed = [0, 1]
+    sparsity = 0.9
+    [[runs]]
+    method = ["lth", "lrr"]
+    parent = { method = "granet", sparsity = 0.5 }
+    """
+    recipes = read_spec(write(tmp_path, text)).recipes
+    assert [(r.method, r.seed) for r in recipes] == [
+        (method, seed) for seed in (0, 1) for method in ("granet", "lth", "lrr")
+    ]
+    for first, *others in (recipes[:3], recipes[3:]):
+        assert first.method_fields == {"sparsity": 0.5} and first.parent == ""
+        assert {recipe.parent for recipe in others} == {run_name(first)}
 
 
 @pytest.mark.parametrize(

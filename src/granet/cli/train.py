@@ -52,6 +52,10 @@ class Train:
     """Where the files of other image sets are; by default the folder that GRANET_DATA names."""
     model: str | None = None
     """The network: a name, or `package.module:function` of your own that takes `num_classes` and `in_channels`."""
+    parent: str | None = None
+    """The folder of a finished run, or its name in `out`, for methods that start from one (`granet methods`)."""
+    pattern: str | None = None
+    """What is kept or dropped together: `weight`, `filter`, `fan-in`, blocks such as `4x1`, or N:M such as `2:4`."""
     epochs: int | None = None
     """Passes over the training images."""
     stretch: float | None = None
@@ -131,7 +135,7 @@ class Train:
         if self.warm_up is not None:
             asked["warm_up"] = _time(self.warm_up)
         own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
-        own |= {"every": _time(self.every), "end": _time(self.end)}
+        own |= {"every": _time(self.every), "end": _time(self.end), "pattern": self.pattern}
         fields = {**base.method_fields, **{name: value for name, value in own.items() if value is not None}}
         return dataclasses.replace(base, method_fields={} if base.method == DENSE else fields, **asked)
 

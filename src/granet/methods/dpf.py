@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from granet.clock import Clock, Time
 from granet.hidden import FedBackWeights, Hidden
 from granet.layers import SparseLayer
-from granet.methods.base import register
+from granet.methods.base import DenseGradient, register
 from granet.methods.gmp import Gradual
 from granet.net import SparseNet
 from granet.scores import hidden_magnitude
@@ -31,6 +31,10 @@ class DPF(Gradual):
     every: Time = 16
 
     hidden: ClassVar[bool] = True
+
+    @property
+    def dense_gradient(self) -> DenseGradient:
+        return "always"
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
         return FedBackWeights(layers)

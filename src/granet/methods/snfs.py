@@ -10,7 +10,7 @@ import torch
 from granet.clock import Clock, Time
 from granet.division import divide
 from granet.gradient_memory import GradientMemory, Momentum
-from granet.methods.base import check_share, register
+from granet.methods.base import DenseGradient, check_share, register
 from granet.methods.rigl import SparseToSparse
 from granet.net import SparseNet
 from granet.schedules import cosine
@@ -33,6 +33,10 @@ class SparseMomentum(SparseToSparse):
     @property
     def gradient_memory(self) -> GradientMemory:
         return Momentum(self.momentum)
+
+    @property
+    def dense_gradient(self) -> DenseGradient:
+        return "always"
 
 
 @register("snfs", paper="Dettmers & Zettlemoyer 2019, arXiv 1907.04840", sparse_to_sparse=True, regrows=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -24,6 +25,7 @@ from granet.training.interrupt import stop_signals
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord
 from granet.training.run import Run
+from granet.training.rundir import run_name
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,15 @@ def run_jobs(
     return events(recipes, place, packed, stop)
 
 
+def _next(waiting: deque[Recipe], running: Collection[Recipe]) -> Recipe | None:
+    """Take the first recipe whose parent is not still to come; None if there is none for now."""
+    coming = {run_name(recipe) for recipe in (*waiting, *running)}
+    ready = next((recipe for recipe in waiting if recipe.parent not in coming), None)
+    if ready is not None:
+        waiting.remove(ready)
+    return ready
+
+
 # On a CPU: a process for each run.
 
 
@@ -66,8 +77,11 @@ def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Cal
     told = False
     try:
         while (waiting and not stop()) or running:
-            while waiting and len(running) < packed and not stop():
-                recipe = waiting.popleft()
+            while (
+                len(running) < packed
+                and not stop()
+                and (recipe := _next(waiting, [recipe for _, recipe in running.values()]))
+            ):
                 ours, theirs = context.Pipe(duplex=False)
                 process: BaseProcess = context.Process(target=_child, args=(theirs, recipe, place, threads))
                 process.start()
@@ -121,22 +135,28 @@ def _or_orphaned(stop: Callable[[], bool], sweep: BaseProcess | None) -> Callabl
 def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool]) -> Iterator[Event]:
     events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
     waiting = deque(recipes)
+    running: list[Recipe] = []
     loaded: dict[str, Data] = {}
     building = threading.Lock()  # seeds and compilation belong to the whole process
 
     def work() -> None:
         with _own_stream(place.device):
-            while not stop():
+            while waiting and not stop():
                 with building:
-                    if not waiting:
-                        break
-                    recipe = waiting.popleft()
-                    if recipe.data not in loaded:
-                        loaded[recipe.data] = load(recipe.data, data_dir=place.data_dir)
+                    recipe = _next(waiting, running)
+                    if recipe is not None:
+                        running.append(recipe)
+                        if recipe.data not in loaded:
+                            loaded[recipe.data] = load(recipe.data, data_dir=place.data_dir)
+                if recipe is None:  # until a parent is done
+                    time.sleep(0.5)
+                    continue
                 try:
                     _train(recipe, place, loaded[recipe.data], events.put, stop, building)
                 except KeyboardInterrupt:
                     break
+                finally:
+                    running.remove(recipe)
         events.put(None)
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(packed, len(recipes)))]

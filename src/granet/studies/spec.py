@@ -13,6 +13,10 @@ method = "granet"
 initial_sparsity = 0.0
 end = "68.75%"
 
+[[runs]]
+method = "lth"
+parent = { method = "dense" }    # a run to start from: the same point of the grid, with these keys instead
+
 A key above the first [[runs]] holds for all runs, and a method that has no such field goes without it. A key inside
 [[runs]] must fit.
 """
@@ -31,6 +35,7 @@ from typing import Any
 from granet.methods import list_methods
 from granet.training.recipe import DENSE, Recipe
 from granet.training.recipe_file import RecipeFile, check_type, read_recipe_file
+from granet.training.rundir import run_name
 
 _RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)} - {"method_fields"}
 _LISTS = {name for name in _RECIPE_FIELDS if isinstance(getattr(Recipe(), name), tuple)}
@@ -73,7 +78,7 @@ def read_spec(path: Path) -> Spec:
         for run in runs:
             for shared in _grid(table):
                 for own in _grid(run):
-                    recipes[_recipe(file, shared, own)] = None
+                    recipes |= dict.fromkeys(_with_parent(file, shared, own))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return Spec(tuple(recipes), packed)
@@ -87,6 +92,15 @@ def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         choices.append(value if several else [value])
     for values in itertools.product(*choices):
         yield dict(zip(table, values, strict=True))
+
+
+def _with_parent(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> list[Recipe]:
+    """The recipe of one point of the grid, after the one that it starts from."""
+    parent = {**shared, **own}.get("parent")
+    if not isinstance(parent, dict):
+        return [_recipe(file, shared, own)]
+    first = _recipe(file, {key: value for key, value in shared.items() if key != "parent"}, parent)
+    return [first, _recipe(file, shared, {**own, "parent": run_name(first)})]
 
 
 def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Recipe:

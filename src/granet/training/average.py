@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 import torch
@@ -12,14 +11,16 @@ from granet.masking import zero_inactive
 
 
 class Average:
-    """A copy of a model that follows it: average <- decay * average + (1 - decay) * weight, after each step.
+    """A second model that follows a first one: average <- decay * average + (1 - decay) * weight, after each step.
 
     The running statistics of norms are averaged likewise. Where a mask is False the average is zero, so a connection
     that returns begins at zero here too.
     """
 
-    def __init__(self, model: nn.Module, decay: float, masks: Mapping[str, Tensor]) -> None:
-        self.model = copy.deepcopy(model).requires_grad_(False)
+    def __init__(self, twin: nn.Module, model: nn.Module, decay: float, masks: Mapping[str, Tensor]) -> None:
+        """``twin`` is a model of the same kind, whose values do not matter."""
+        self.model = twin.requires_grad_(False)
+        self.model.load_state_dict(model.state_dict())
         self._decay = decay
         state, source = self.model.state_dict(keep_vars=True), model.state_dict(keep_vars=True)
         self._masked = [(state[name], mask) for name, mask in masks.items()]
@@ -31,6 +32,10 @@ class Average:
     @torch.no_grad()
     def update(self) -> None:
         torch._foreach_lerp_(self._averages, self._values, 1 - self._decay)
-        zero_inactive(self._masked)
+        self.mask()
         for mine, theirs in self._counters:
             mine.copy_(theirs)
+
+    def mask(self) -> None:
+        """Be zero where the model is."""
+        zero_inactive(self._masked)

@@ -20,7 +20,11 @@ WARM_UP = 3
 
 
 class GraphStep:
-    """Trains on one batch; the same arithmetic as the eager step with ``torch.optim.SGD``."""
+    """Trains on one batch; the same arithmetic as the eager step with ``torch.optim.SGD``.
+
+    Where a method trains something behind the weights, the optimizer's step is not ours to replay: then the graph is
+    the forward and backward pass, and the optimizer is called.
+    """
 
     def __init__(
         self,
@@ -37,11 +41,13 @@ class GraphStep:
         """``images`` and ``labels`` are a batch of the shape, type and layout that all batches will have."""
         self._groups = optimizer.param_groups
         self._sparsifier = sparsifier
+        self._optimizer = optimizer if sparsifier is not None and sparsifier.method.hidden else None
+        self._clip = clip
         self._images, self._labels = images.clone(), labels.clone()
         self._lr = torch.zeros((), device=images.device)
         self._lr_on_device = 0.0
-        for group in self._groups:
-            for parameter in group["params"]:
+        if self._optimizer is None:
+            for parameter in _parameters(self._groups):
                 if parameter.requires_grad:
                     optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
         update = torch.compile(masked_sgd, dynamic=False) if compile else masked_sgd
@@ -51,6 +57,8 @@ class GraphStep:
             mean_loss, sums = loss(self._images, self._labels)
             mean_loss.backward()  # type: ignore[no-untyped-call]
             totals.add_(sums)
+            if self._optimizer is not None:
+                return
             scale = _clipping(self._groups, masks, clip) if clip else None
             for group in self._groups:
                 _apply(update, group, optimizer, masks, self._lr, scale)
@@ -65,8 +73,17 @@ class GraphStep:
             self._lr_on_device = lr
             self._lr.fill_(lr)
         self._graph.replay()
-        if self._sparsifier is not None:
+        if self._optimizer is not None:
+            self._step_outside()
+        elif self._sparsifier is not None:
             self._sparsifier.advance()
+
+    def _step_outside(self) -> None:
+        assert self._optimizer is not None and self._sparsifier is not None
+        if self._clip:
+            self._sparsifier.mask_gradients()
+            nn.utils.clip_grad_norm_(_parameters(self._groups), self._clip)
+        self._optimizer.step()
 
 
 def masked_sgd(
@@ -108,10 +125,14 @@ def clipping_scale(gradients: list[Tensor], largest: float) -> Tensor:
     return torch.clamp(largest / (norm + 1e-6), max=1.0)
 
 
+def _parameters(groups: list[dict[str, Any]]) -> list[nn.Parameter]:
+    return [parameter for group in groups for parameter in group["params"]]
+
+
 @torch.no_grad()
 def _clipping(groups: list[dict[str, Any]], masks: dict[int, Tensor], clip: float) -> Tensor:
-    held = [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
-    return clipping_scale(masked([p.grad for p in held], [masks.get(id(p)) for p in held]), clip)
+    held = [(p.grad, masks.get(id(p))) for p in _parameters(groups) if p.grad is not None]
+    return clipping_scale(masked([gradient for gradient, _ in held], [mask for _, mask in held]), clip)
 
 
 @torch.no_grad()
@@ -144,7 +165,7 @@ def _capture(
 
     The first forward pass happens on the side stream: a parameter's gradient node belongs to the stream it was made on.
     """
-    momenta = [state["momentum_buffer"] for state in optimizer.state.values()]
+    momenta = [state["momentum_buffer"] for state in optimizer.state.values() if "momentum_buffer" in state]
     tensors = [*(tensor.detach() for tensor in model.state_dict().values()), *momenta, totals]
     before = [tensor.clone() for tensor in tensors]
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from granet.clock import Clock
 from granet.data.dataset import ImageSet
@@ -17,9 +20,10 @@ from granet.flops import TrainingFlops, flops
 from granet.methods import create_method
 from granet.models import create_model
 from granet.sparsifier import Sparsifier, sparsify
+from granet.trained import read_trained
 from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
-from granet.training.feeds import Data, Split, make_feed
+from granet.training.feeds import Data, Feed, Split, make_feed
 from granet.training.graph import GraphStep
 from granet.training.learning_rate import learning_rate
 from granet.training.recipe import DENSE, Recipe
@@ -42,10 +46,12 @@ class Training:
         device: torch.device | str = "cpu",
         state: Mapping[str, Any] | None = None,
         workers: int | None = None,
+        parent: Path | None = None,
     ) -> None:
         """`state` is what `state` returned between two steps: training goes on from there.
 
-        `workers` processes read the images of a set that stays in its files.
+        `workers` processes read the images of a set that stays in its files. `parent` is the folder of the finished
+        run that a method may start from.
         """
         self._device = device = torch.device(device)
         clock = recipe.clock(len(data.train_labels if isinstance(data, ImageSet) else data.train))
@@ -57,15 +63,16 @@ class Training:
             self.model = create_model(recipe.model, num_classes=data.classes, in_channels=data.shape[0]).to(device)
             if device.type == "cuda":
                 self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            twin = copy.deepcopy(self.model)
             self._optimizer = _sgd(recipe, self.model)
             self._learning_rate = learning_rate(recipe, clock)
-            self.sparsifier = _attach(recipe, self.model, self._optimizer, clock)
             self._feed = make_feed(data, recipe, device, workers)
+            self.sparsifier = _attach(recipe, self.model, self._optimizer, clock, self._feed, parent)
             self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
             self._cost = TrainingFlops.of(self._report, self.sparsifier) if self.sparsifier else None
             self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
             masks = self.sparsifier.masks if self.sparsifier else {}
-            self._average = Average(self.model, recipe.ema, masks) if recipe.ema else None
+            self._average = Average(twin, self.model, recipe.ema, masks) if recipe.ema else None
             self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
             self._batch = 0  # batches done of the epoch
             self._seconds = 0.0
@@ -94,6 +101,8 @@ class Training:
         for epoch in range(len(self.records) + 1, self.recipe.total_epochs + 1):
             with enough_memory(self._device):
                 self._train_epoch(began, between)
+                if epoch == self.recipe.total_epochs:
+                    self._end()
                 record = self._evaluate(epoch, time.perf_counter() - began)
             self.records.append(record)
             yield record
@@ -111,6 +120,13 @@ class Training:
             self._batch += 1
             self._seconds = time.perf_counter() - began
             between()
+
+    def _end(self) -> None:
+        """What was trained behind the weights is over; plain weights with zeros are what is evaluated."""
+        if self.sparsifier is not None:
+            self.sparsifier.finish()
+        if self._average:
+            self._average.mask()
 
     def _evaluate(self, epoch: int, seconds: float) -> EpochRecord:
         steps = len(self._feed.train)
@@ -253,17 +269,32 @@ def _sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
     )
 
 
-def _attach(recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer, clock: Clock) -> Sparsifier | None:
+def _attach(
+    recipe: Recipe,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    clock: Clock,
+    feed: Feed,
+    parent: Path | None,
+) -> Sparsifier | None:
     if recipe.method == DENSE:
         if recipe.method_fields:
             raise ValueError(f"method_fields={dict(recipe.method_fields)!r}: must be empty for method {DENSE!r}")
         return None
     method = create_method(recipe.method, **recipe.method_fields)
-    return sparsify(
+    if method.needs_trained and parent is None:
+        raise ValueError(f"parent={recipe.parent!r}: {recipe.method} starts from a finished run; name its folder")
+    before = feed.train.random_state
+    sparsifier = sparsify(
         model,
         optimizer,
         method,
         total_steps=clock.total(),
         steps_per_epoch=clock.steps_per_epoch,
         seed=recipe.seed,
+        batches=((images.float(), labels) for images, labels in feed.train.epoch()),
+        loss=functional.cross_entropy,
+        trained=read_trained(parent, model) if parent and method.needs_trained else None,
     )
+    feed.train.random_state = before  # what the method looked at is trained on as well
+    return sparsifier

@@ -20,7 +20,8 @@ class Recipe:
     """What to train, on what, how, and to which sparsity. Two runs of one recipe on one machine are equal.
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
-    embedded digits. SGD throughout, as in the paper. With `stretch` 2 it takes twice the epochs, and so much more
+    embedded digits. `parent` is the folder of a finished run, or its name beside this one, for methods that start from
+    one. SGD throughout, as in the paper. With `stretch` 2 it takes twice the epochs, and so much more
     arithmetic; everything written as a share of training stretches with it.
 
     Learning rate: after a linear `warm_up`, `schedule` "multistep" multiplies it by `gamma` at each milestone, "cosine"
@@ -36,6 +37,7 @@ class Recipe:
     model: str = "digits_net"
     data: str = "digits"
     method: str = "granet"
+    parent: str = ""
     method_fields: Mapping[str, Any] = field(default_factory=lambda: {"sparsity": 0.9, "every": "1ep"}, hash=False)
     epochs: int = 30
     stretch: float = 1.0

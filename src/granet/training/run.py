@@ -42,7 +42,8 @@ class Run:
         self._loggers = loggers
         if self.summary is None:
             state = load_checkpoint(self.folder.path, device)
-            self.training = Training(recipe, data, device=device, state=state, workers=workers)
+            parent = _finished(recipe.parent, out) if recipe.parent else None
+            self.training = Training(recipe, data, device=device, state=state, workers=workers, parent=parent)
 
     @property
     def epochs_done(self) -> int:
@@ -91,3 +92,11 @@ class Run:
         # Last: its summary says that the run is done.
         self.folder.finish(self.training.final_model, summary, self.training.sparsifier)
         return summary
+
+
+def _finished(parent: str, out: Path) -> Path:
+    """The folder of a finished run, given by its path or by its name under ``out``."""
+    folder = next((path for path in (Path(parent), out / parent) if path.is_dir()), None)
+    if folder is None or RunDir(folder).summary is None:
+        raise ValueError(f"parent={parent!r}: must be the folder of a finished run, or its name in {str(out)!r}")
+    return folder

@@ -73,7 +73,7 @@ class RunDir:
     @staticmethod
     def find(root: Path, recipe: Recipe) -> RunDir:
         """The recipe's own folder under `root`; ValueError if one of that name holds another recipe."""
-        run = RunDir(root / _name(recipe))
+        run = RunDir(root / run_name(recipe))
         config = run.path / "config.json"
         if config.exists() and Recipe.from_dict(json.loads(config.read_text(encoding="utf-8"))["recipe"]) != recipe:
             raise ValueError(f"out={str(root)!r}: {run.path.name} in it holds a run of another recipe")
@@ -142,7 +142,7 @@ class RunDir:
             temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def _name(recipe: Recipe) -> str:
+def run_name(recipe: Recipe) -> str:
     """What the run is, in words, and a hash of all settings that are not the defaults.
 
     Left out of the hash, a default that is added later does not give the runs of before another name.
