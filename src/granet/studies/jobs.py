@@ -77,11 +77,10 @@ def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Cal
     told = False
     try:
         while (waiting and not stop()) or running:
-            while (
-                len(running) < packed
-                and not stop()
-                and (recipe := _next(waiting, [recipe for _, recipe in running.values()]))
-            ):
+            while len(running) < packed and not stop():
+                recipe = _next(waiting, [recipe for _, recipe in running.values()])
+                if recipe is None:
+                    break
                 ours, theirs = context.Pipe(duplex=False)
                 process: BaseProcess = context.Process(target=_child, args=(theirs, recipe, place, threads))
                 process.start()

@@ -281,7 +281,10 @@ def _attach(
         if recipe.method_fields:
             raise ValueError(f"method_fields={dict(recipe.method_fields)!r}: must be empty for method {DENSE!r}")
         return None
-    method = create_method(recipe.method, **recipe.method_fields)
+    fields = dict(recipe.method_fields)
+    if recipe.method == "vd":  # the weight of its prior
+        fields.setdefault("examples", len(feed.train) * recipe.batch_size)
+    method = create_method(recipe.method, **fields)
     if method.needs_trained and parent is None:
         raise ValueError(f"parent={recipe.parent!r}: {recipe.method} starts from a finished run; name its folder")
     before = feed.train.random_state
