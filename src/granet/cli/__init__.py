@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from granet.cli.flops import Flops
     from granet.cli.methods import Methods
     from granet.cli.report import Report
+    from granet.cli.reproduce import Reproduce
     from granet.cli.sweep import Sweep
     from granet.cli.train import Train
 
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "train": Train,
         "sweep": Sweep,
         "report": Report,
+        "reproduce": Reproduce,
         "methods": Methods,
         "flops": Flops,
         "data": Data,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +20,7 @@ from granet.studies.results import rows, write_csv
 from granet.studies.spec import read_spec
 from granet.training import Recipe, RunDir
 from granet.training.interrupt import stop_signals
+from granet.training.rundir import run_name
 
 STREAMS = 3
 
@@ -57,9 +58,7 @@ class Sweep:
         spec = read_spec(self.spec)
         if self.dry_run:
             for recipe in spec.recipes:
-                console.print(
-                    f"{_state(self.out, recipe):<14}{RunDir.find(self.out, recipe).path.name}", highlight=False
-                )
+                console.print(f"{_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
             return
         sets = sorted({recipe.data for recipe in spec.recipes})
         device = choose_device(self.device, "digits" if sets == ["digits"] else sets[0])
@@ -70,33 +69,40 @@ class Sweep:
             raise ValueError(f"packed={self.packed!r}: must be 1 or more")
         packed = self.packed or spec.packed or (STREAMS if device.type == "cuda" else os.cpu_count() or 1)
         place = Place(device, self.out, self.data_dir, self.workers, self.checkpoint_every)
-        failures = self._train(console, spec.recipes, place, packed)
-        console.print(sweep_table(rows(spec.recipes, self.out)))
-        console.print(f"saved in {self.out / 'results.csv'}", highlight=False, soft_wrap=True)
-        for name, error in failures.items():
-            print(f"granet: {name} failed: {error}", file=sys.stderr)
-        if failures:
-            sys.exit(1)
-
-    def _train(self, console: Console, recipes: Sequence[Recipe], place: Place, packed: int) -> dict[str, str]:
-        """Errors by the names of the runs that failed."""
-        left = [recipe for recipe in recipes if RunDir.find(self.out, recipe).summary is None]
-        if len(left) < len(recipes):
-            console.print(f"{len(recipes) - len(left)} of {len(recipes)} runs are done already", highlight=False)
         self.out.mkdir(parents=True, exist_ok=True)
-        failures = {}
-        with stop_signals() as stop, SweepView(console, len(left)) as view:
-            for event in run_jobs(left, place, packed, stop):
-                name = RunDir.find(self.out, event.recipe).path.name
-                view.show(name, event)
-                if event.error is not None:
-                    failures[name] = event.error
-                elif event.record is None:
-                    write_csv(self.out / "results.csv", rows(recipes, self.out))
-            if stop():
-                raise KeyboardInterrupt
-        write_csv(self.out / "results.csv", rows(recipes, self.out))
-        return failures
+        try:
+            for _ in train_all(console, spec.recipes, place, packed):
+                write_csv(self.out / "results.csv", rows(spec.recipes, self.out))
+        finally:
+            write_csv(self.out / "results.csv", rows(spec.recipes, self.out))
+            console.print(sweep_table(rows(spec.recipes, self.out)))
+            console.print(f"saved in {self.out / 'results.csv'}", highlight=False, soft_wrap=True)
+
+
+def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed: int) -> Iterator[Recipe]:
+    """Train what is not finished, with a view of it; each recipe is handed on when its run is done.
+
+    Runs that fail are named at the end, and the exit code is then 1.
+    """
+    left = [recipe for recipe in recipes if RunDir.find(place.out, recipe).summary is None]
+    if len(left) < len(recipes):
+        console.print(f"{len(recipes) - len(left)} of {len(recipes)} runs are done already", highlight=False)
+    yield from (recipe for recipe in recipes if recipe not in left)
+    failures = {}
+    with stop_signals() as stop, SweepView(console, len(left)) as view:
+        for event in run_jobs(left, place, packed, stop):
+            name = run_name(event.recipe)
+            view.show(name, event)
+            if event.error is not None:
+                failures[name] = event.error
+            elif event.record is None:
+                yield event.recipe
+        if stop():
+            raise KeyboardInterrupt
+    for name, error in failures.items():
+        print(f"granet: {name} failed: {error}", file=sys.stderr)
+    if failures:
+        sys.exit(1)
 
 
 def _state(out: Path, recipe: Recipe) -> str:

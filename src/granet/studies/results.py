@@ -11,7 +11,7 @@ from typing import Any
 
 from granet.files import atomic
 from granet.training.recipe import Recipe
-from granet.training.rundir import RunDir
+from granet.training.rundir import LAYERS, UPDATES, RunDir
 
 COLUMNS = (
     "method",
@@ -66,10 +66,28 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
     return found
 
 
+def log(folder: RunDir) -> dict[str, Any]:
+    """All that is worth keeping of a finished run, without its weights."""
+
+    def lines(name: str) -> list[Any]:
+        path = folder.path / name
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    config = json.loads((folder.path / "config.json").read_text(encoding="utf-8"))
+    layers = folder.path / LAYERS
+    return {
+        **config,
+        "summary": json.loads((folder.path / "summary.json").read_text(encoding="utf-8")),
+        "layers": json.loads(layers.read_text(encoding="utf-8")) if layers.exists() else [],
+        "epochs": lines("metrics.jsonl"),
+        "updates": lines(UPDATES),
+    }
+
+
 def write_csv(path: Path, table: Iterable[dict[str, Any]]) -> None:
     """The rows under the columns of this module, whole or not at all."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(table)
     with atomic(path) as temporary:

@@ -78,7 +78,7 @@ def read_spec(path: Path) -> Spec:
         for run in runs:
             for shared in _grid(table):
                 for own in _grid(run):
-                    recipes |= dict.fromkeys(_with_parent(file, shared, own))
+                    recipes |= dict.fromkeys(grid_point(file, shared, own))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return Spec(tuple(recipes), packed)
@@ -94,7 +94,7 @@ def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(table, values, strict=True))
 
 
-def _with_parent(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> list[Recipe]:
+def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> list[Recipe]:
     """The recipe of one point of the grid, after the one that it starts from."""
     parent = {**shared, **own}.get("parent")
     if not isinstance(parent, dict):

@@ -39,6 +39,15 @@ class RecipeFile:
         return dataclasses.replace(self.shared, method=method, method_fields=fields)
 
 
+def find_recipe(name: str) -> Path:
+    """The file of a recipe that comes with the project, such as ``cifar10-vgg19``."""
+    here = Path(__file__).parents
+    for folder in (here[1] / "recipes", here[3] / "recipes"):  # installed, or in a checkout
+        if (path := folder / f"{name}.toml").is_file():
+            return path
+    raise ValueError(f"recipe={name!r}: no such recipe comes with granet")
+
+
 def read_recipe_file(path: Path) -> RecipeFile:
     """The recipes in a TOML file; ValueError that names the file, the key and what is allowed."""
     try:
