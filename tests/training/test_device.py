@@ -1,0 +1,33 @@
+"""What is said when the device has not enough memory, and what a CPU run leaves alone."""
+
+import pytest
+import torch
+
+from granet.training.device import enough_memory, prepare_device
+
+CPU = torch.device("cpu")
+
+
+def test_out_of_memory_is_one_clear_line() -> None:
+    message = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139 GiB\nof which ..."
+    with pytest.raises(ValueError, match=r"^device='cpu': not enough memory") as error, enough_memory(CPU):
+        raise torch.OutOfMemoryError(message)
+    assert "2.50 GiB on top" in str(error.value) and "batch_size" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_other_errors_pass() -> None:
+    with pytest.raises(KeyError), enough_memory(CPU):
+        raise KeyError("x")
+
+
+def test_a_cpu_run_changes_no_setting_of_the_process() -> None:
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    prepare_device(CPU, deterministic=True)
+    assert (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark) == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU to run short of memory")
+def test_a_gpu_that_is_really_too_small() -> None:
+    with pytest.raises(ValueError, match=r"not enough memory; .* GiB are free"), enough_memory(torch.device("cuda")):
+        torch.empty(1 << 50, device="cuda")
