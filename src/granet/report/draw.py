@@ -59,10 +59,10 @@ def layer_budget(axes: Axes, run: ReportedRun, colour: str, fixed: Mapping[str, 
     """Density of each layer at the end, as a dot, beside those that `fixed` distributions would give it."""
     rows = range(len(run.layers))
     learned = [layer.active for layer in run.layers]
-    styles: list[dict[str, Any]] = [
-        {"marker": "D", "markersize": 5.5, "markerfacecolor": "none", "markeredgecolor": MUTED},
+    styles: list[dict[str, Any]] = [  # where they coincide, each is still seen
+        {"marker": "D", "markersize": 7.5, "markerfacecolor": "none", "markeredgecolor": MUTED},
         {"marker": "|", "markersize": 11, "markeredgecolor": MUTED, "markeredgewidth": 1.6},
-        {"marker": "o", "markersize": 6.5, "color": colour},
+        {"marker": "o", "markersize": 5.5, "color": colour},
     ]
     for (label, active), style in zip([*fixed.items(), ("this run", learned)], styles, strict=True):
         shares = [count / layer.weights for count, layer in zip(active, run.layers, strict=True)]
@@ -72,7 +72,7 @@ def layer_budget(axes: Axes, run: ReportedRun, colour: str, fixed: Mapping[str, 
     axes.set_yticks(rows, [plain(layer.name) for layer in run.layers], fontsize=8)
     axes.set(xlabel="active share (%), square-root scale", xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5))
     axes.grid()
-    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="y", length=0, pad=7)  # a dot at 0 keeps off the names
     figure: Any = axes.figure
     figure.legend(loc="outside upper right", ncols=len(styles), fontsize=8)
 
