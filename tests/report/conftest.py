@@ -1,7 +1,7 @@
 """Run folders to report on, made by hand so that every number is known."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,24 @@ def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
 
 @pytest.fixture(scope="session")
 def write_run() -> Callable[..., Path]:
-    """A finished run of three epochs and two updates; `finished=False` stops it after the epochs."""
+    """A finished run of three epochs and two updates; `finished=False` stops it after the epochs.
 
-    def write(folder: Path, recipe: Recipe | None = None, epochs: int = 3, finished: bool = True) -> Path:
+    `flops` are the shares of a forward pass and of training at each epoch; runs of before did not record them.
+    """
+
+    def write(
+        folder: Path,
+        recipe: Recipe | None = None,
+        epochs: int = 3,
+        finished: bool = True,
+        flops: Sequence[tuple[float, float]] = (),
+    ) -> Path:
         recipe = recipe or Recipe(method_fields={"sparsity": 0.75}, epochs=3)
         folder.mkdir(parents=True)
         environment = {"granet": "0.1", "torch": "2.13.0", "device": "a device"}
         (folder / "config.json").write_text(json.dumps({"recipe": asdict(recipe), "environment": environment}))
-        write_lines(folder / "metrics.jsonl", [epoch(number) for number in range(1, epochs + 1)])
+        shares = [{"flops": now, "train_flops": spent} for now, spent in flops] or [{}] * epochs
+        write_lines(folder / "metrics.jsonl", [epoch(number, **share) for number, share in enumerate(shares, start=1)])
         if finished:
             (folder / "summary.json").write_text(json.dumps(SUMMARY))
         if finished and recipe.method != "dense":

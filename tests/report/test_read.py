@@ -71,6 +71,8 @@ def test_the_last_line_of_a_finished_run_may_not(make_run: Make) -> None:
         ("config.json", '"epochs": 3', '"epochs": 0', r"config\.json: .*epochs=0"),
         ("config.json", '"epochs": 3', '"epochs": "3"', r"config\.json: "),
         ("layers.json", '"active": 27', '"active": 37', r"layers\.json: .*37 active of 36"),
+        ("layers.json", "[10, 16]", "[10, 15]", r"layers\.json: .*\(10, 15\) and 160 weights"),
+        ("layers.json", "[10, 16]", "[-10, -16]", r"layers\.json: .*\(-10, -16\) and 160 weights"),
         ("layers.json", '"shape"', '"form"', r"layers\.json: .*no 'shape'"),
         ("updates.jsonl", "[27, 22]", "[27]", r"updates\.jsonl, line 2: .*1 numbers.* 2 layers"),
         ("updates.jsonl", "[36, 160]", "196", r"updates\.jsonl, line 1: "),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import struct
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -57,7 +58,7 @@ def report(*paths: Path, out: Path) -> Page:
 
 
 def test_the_page_needs_nothing_else_and_is_sound(make_run: Make, tmp_path: Path) -> None:
-    make_run("sparse")
+    make_run("sparse", flops=[(0.9, 0.3), (0.5, 0.5), (0.321, 0.6543)])
     make_run("dense", Recipe(epochs=3).dense_twin())
     out = tmp_path / "report.html"
     page = report(tmp_path / "runs", out=out)
@@ -72,14 +73,20 @@ def test_the_page_needs_nothing_else_and_is_sound(make_run: Make, tmp_path: Path
     assert "prefers-color-scheme: dark" in text and "#1f2430" not in text[text.index("</style>") :]
     images = [tag for tag, name, value in page.attributes if (name, value) == ("role", "img")]
     labels = [value for tag, name, value in page.attributes if tag == "svg" and name == "aria-label"]
-    assert len(images) == len(labels) == 6  # four curves, the bars, one heat map
-    assert text.count("<figcaption>") == 6 and all(labels)
+    assert len(images) == len(labels) == 9  # six curves, the bars, one heat map, one budget
+    assert text.count("<figcaption>") == 9 and all(labels)
     assert "test 63.00%" in labels[0]
+    assert labels[4] == "FLOPs during training by epoch. At the end: dense: not recorded; granet 0.75: 32.1%"
+    assert labels[5] == "Training FLOPs so far by epoch. At the end: dense: not recorded; granet 0.75: 65.4%"
+    spent = page.rows[0].index("training FLOPs of dense")
+    assert [row[spent] for row in page.rows[1:3]] == ["–", "65.4%"]
+    _, height = struct.unpack(">2I", out.with_suffix(".png").read_bytes()[16:24])
+    assert height > 3 * 360  # as many rows of curves; two take less
 
 
 @pytest.fixture(scope="module")
 def one_run(tmp_path_factory: pytest.TempPathFactory, write_run: Make) -> Path:
-    """A folder with the report of one run."""
+    """A folder with the report of one run, which did not record FLOPs."""
     folder = tmp_path_factory.mktemp("report")
     write_report([write_run(folder / "run")], folder / "page.html")
     return folder
@@ -101,14 +108,20 @@ def test_the_numbers_are_those_of_the_files(one_run: Path) -> None:
         "test accuracy, best epoch": "63.00% (epoch 3)",
         "parameters": "210",
         "nonzero": "63",
-        "FLOPs of dense": "32.1%",
+        "inference FLOPs of dense": "32.1%",
+        "training FLOPs of dense": "–",
         "seconds": "4.5",
         "device": "a device",
         "torch": "2.13.0",
     }
-    assert ["features.0.weight", "4 × 1 × 3 × 3", "36", "27", "25.000%"] in page.rows
-    assert ["classifier.weight", "10 × 16", "160", "22", "86.250%"] in page.rows
-    assert ["all sparse layers", "196", "49", "75.000%"] in page.rows
+    # ERK: 49 weights shared as 4 + 1 + 3 + 3 to 10 + 16. Uniform: a quarter of each layer.
+    titles = ["layer", "shape", "weights", "active", "sparsity"]
+    assert [*titles, "active, ERK", "sparsity, ERK", "active, uniform", "sparsity, uniform"] in page.rows
+    first = ["features.0.weight", "4 × 1 × 3 × 3", "36", "27", "25.000%"]
+    assert [*first, "15", "58.333%", "9", "75.000%"] in page.rows
+    assert ["classifier.weight", "10 × 16", "160", "22", "86.250%", "34", "78.750%", "40", "75.000%"] in page.rows
+    assert ["all sparse layers", "196", *["49", "75.000%"] * 3] in page.rows
+    assert not any("FLOPs" in label for label in page.values("aria-label"))
     assert ["epochs", "3"] in page.rows
 
 
@@ -116,12 +129,13 @@ def test_unfinished_and_diverged_runs_are_shown_as_far_as_they_got(make_run: Mak
     metrics = make_run("a", epochs=2, finished=False) / "metrics.jsonl"
     metrics.write_text(re.sub(r'"train_loss": [0-9.]+', '"train_loss": null', metrics.read_text()))
     make_run("b", Recipe(epochs=9, seed=1), epochs=0, finished=False)
-    make_run("c", Recipe(epochs=9, seed=2), epochs=1, finished=False)
+    make_run("c", Recipe(epochs=9, seed=2, stretch=2), epochs=1, finished=False)
     page = report(tmp_path / "runs", out=tmp_path / "report.html")
     assert page.rows[1][1] == "unfinished, after epoch 2 of 3"
     assert page.rows[2][1] == "unfinished, after epoch 0 of 9"
-    assert page.rows[1][8:13] == ["62.00%", "62.00% (epoch 2)", "–", "–", "–"]
-    assert page.rows[2][6:14] == ["–"] * 8
+    assert page.rows[3][1] == "unfinished, after epoch 1 of 18"
+    assert page.rows[1][8:14] == ["62.00%", "62.00% (epoch 2)", "–", "–", "–", "–"]
+    assert page.rows[2][6:15] == ["–"] * 9
     assert sum("This run is unfinished" in text for text in page.texts) == 3
     assert "All layers of this run are dense." not in page.texts
     (loss,) = (label for label in page.values("aria-label") if label.startswith("Training loss"))
@@ -131,7 +145,7 @@ def test_unfinished_and_diverged_runs_are_shown_as_far_as_they_got(make_run: Mak
 def test_every_text_is_escaped(make_run: Make, tmp_path: Path) -> None:
     nasty = "<script>alert('&\"$x$')</script>"
     folder = make_run("a <b> & $c$", Recipe(model=nasty, epochs=3))
-    make_run("z", Recipe(model=nasty, epochs=3, lr=0.2))  # so that runs are called by their folders
+    make_run("z", Recipe(model=nasty, epochs=3, lr=0.2), finished=False)  # so that runs are called by their folders
     for name in ("config.json", "layers.json"):
         content = (folder / name).read_text()
         (folder / name).write_text(content.replace("a device", "<i>x").replace("classifier.weight", "<b>$w$"))
@@ -139,7 +153,7 @@ def test_every_text_is_escaped(make_run: Make, tmp_path: Path) -> None:
     tags = {tag for tag, *_ in page.attributes} | set(page.open)
     assert not {"script", "b", "i"} & tags and "<script>alert" not in (tmp_path / "report.html").read_text()
     assert nasty in page.rows[1] and "<i>x" in page.rows[1] and "a <b> & $c$" in page.rows[1]
-    assert page.texts.count("<b>$w$") >= 3  # bars, heat map, table: letter for letter
+    assert page.texts.count("<b>$w$") >= 4  # bars, heat map, budget, table: letter for letter
 
 
 def test_the_picture(one_run: Path) -> None:

@@ -1,63 +1,19 @@
-"""What the figures show, drawn on given axes: the page has a figure for each, the PNG all in one. Needs matplotlib."""
+"""The figures of layers, drawn on given axes, and what all figures share. Needs matplotlib."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from granet.report.read import ReportedRun
-from granet.training.records import EpochRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INK, MUTED, GRID = "#1f2430", "#697080", "#d8dce4"
-
-
-def accuracy(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    """Share of right answers, in percent."""
-    thin = 1.0 if len(runs) <= 4 else 0.6
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: 100 * record.train_accuracy, color=colour, linestyle=":", linewidth=thin)
-        _curve(axes, run, lambda record: _percent(record.val_accuracy), color=colour, linestyle="--", linewidth=thin)
-        _curve(axes, run, lambda record: 100 * record.test_accuracy, color=colour, linewidth=1.8 * thin)
-    _by_epoch(axes, "accuracy (%)")
-    _line_legend(axes, {"test": "-", "validation": "--", "train": ":"})
-
-
-def loss(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    """Mean training loss of each epoch."""
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: record.train_loss, color=colour)
-    _by_epoch(axes, "training loss")
-
-
-def sparsity(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    """Zeroed weights of all sparsified weights, and what the schedule asked for."""
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: 100 * record.target_sparsity, color=colour, linestyle=":", linewidth=3)
-        _curve(axes, run, lambda record: 100 * record.sparsity, color=colour)
-    _by_epoch(axes, "sparsity (%)")
-    axes.set_ylim(-3, 103)
-    _line_legend(axes, {"achieved": "-", "asked": ":"})
-
-
-def learning_rate(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    """Of the last step of each epoch, on a logarithmic scale."""
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: record.lr, color=colour, drawstyle="steps-pre")
-    _by_epoch(axes, "learning rate")
-    axes.set_yscale("log")
-
-
-Draw = Callable[["Axes", Sequence[ReportedRun], Sequence[str]], None]
-CURVES: dict[str, Draw] = {
-    "Accuracy": accuracy,
-    "Training loss": loss,
-    "Sparsity": sparsity,
-    "Learning rate": learning_rate,
-}
+SHARES = {0: "0", 0.01: "1", 0.1: "10", 0.25: "25", 0.5: "50", 1: "100"}  # ticks of a square-root scale, in percent
 
 
 def layer_bars(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
@@ -94,11 +50,36 @@ def layer_density(axes: Axes, run: ReportedRun) -> None:
     axes.set_xlabel("optimizer step of the mask update")
     axes.tick_params(length=0)
     figure: Any = axes.figure
-    bar = figure.colorbar(
-        image, ax=axes, label="active share (%), square-root scale", ticks=[0, 0.01, 0.1, 0.25, 0.5, 1]
-    )
-    bar.ax.set_yticklabels(["0", "1", "10", "25", "50", "100"])
+    bar = figure.colorbar(image, ax=axes, label="active share (%), square-root scale", ticks=list(SHARES))
+    bar.ax.set_yticklabels(list(SHARES.values()))
     bar.outline.set_visible(False)
+
+
+def layer_budget(axes: Axes, run: ReportedRun, colour: str, fixed: Mapping[str, Sequence[int]]) -> None:
+    """Density of each layer at the end, as a dot, beside those that `fixed` distributions would give it."""
+    rows = range(len(run.layers))
+    learned = [layer.active for layer in run.layers]
+    styles: list[dict[str, Any]] = [  # where they coincide, each is still seen
+        {"marker": "D", "markersize": 7.5, "markerfacecolor": "none", "markeredgecolor": MUTED},
+        {"marker": "|", "markersize": 11, "markeredgecolor": MUTED, "markeredgewidth": 1.6},
+        {"marker": "o", "markersize": 5.5, "color": colour},
+    ]
+    for (label, active), style in zip([*fixed.items(), ("this run", learned)], styles, strict=True):
+        shares = [count / layer.weights for count, layer in zip(active, run.layers, strict=True)]
+        axes.plot(shares, rows, linestyle="none", label=label, clip_on=False, zorder=3, **style)
+    axes.set_xscale("function", functions=(_root, _square))
+    axes.set_xticks(list(SHARES), list(SHARES.values()), fontsize=8)
+    axes.set_yticks(rows, [plain(layer.name) for layer in run.layers], fontsize=8)
+    axes.set(xlabel="active share (%), square-root scale", xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5))
+    axes.grid()
+    axes.tick_params(axis="y", length=0, pad=7)  # a dot at 0 keeps off the names
+    figure: Any = axes.figure
+    figure.legend(loc="outside upper right", ncols=len(styles), fontsize=8)
+
+
+def rows_height(run: ReportedRun) -> float:
+    """Inches that `layer_density` and `layer_budget` want."""
+    return 1.0 + 0.24 * len(run.layers)
 
 
 def plain(text: str) -> str:
@@ -106,26 +87,17 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _curve(axes: Axes, run: ReportedRun, value: Callable[[EpochRecord], float], **style: Any) -> None:
-    marker = "o" if len(run.records) == 1 else ""  # a line needs two points
-    epochs = [record.epoch for record in run.records]
-    axes.plot(epochs, [value(record) for record in run.records], marker=marker, markersize=4, **style)
-
-
-def _percent(share: float | None) -> float:
-    return math.nan if share is None else 100 * share
-
-
-def _by_epoch(axes: Axes, ylabel: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set(xlabel="epoch", ylabel=ylabel)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid()
-
-
-def _line_legend(axes: Axes, lines: dict[str, Any]) -> None:
+def line_legend(axes: Axes, lines: Mapping[str, Any]) -> None:
+    """What kinds of lines mean; their colours are the runs'."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=MUTED, linestyle=style, label=name) for name, style in lines.items()]
     axes.legend(handles=handles, loc="lower right", fontsize=8)
+
+
+def _root(values: Any) -> Any:
+    return np.sqrt(np.maximum(values, 0))  # matplotlib tries the scale beyond its limits
+
+
+def _square(values: Any) -> Any:
+    return np.square(values)

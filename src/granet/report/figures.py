@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from granet.report import draw
+from granet.report.curves import curves_of
 from granet.report.read import ReportedRun
 
 if TYPE_CHECKING:
@@ -71,16 +72,18 @@ def png(
     from matplotlib.lines import Line2D
 
     bars = [[runs[index] for index in group] for group in groups]
-    heights = [3.0, 3.0, *map(draw.bars_height, bars)]
+    curves = curves_of(runs)
+    above = [3.0] * -(-len(curves) // 2)  # two side by side
+    heights = [*above, *map(draw.bars_height, bars)]
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(11, sum(heights) + 0.4 + 0.25 * len(runs) / 3), layout="constrained")
         FigureCanvasAgg(figure)
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
-        for index, (title, curve) in enumerate(draw.CURVES.items()):
+        for index, curve in enumerate(curves):
             axes = figure.add_subplot(grid[divmod(index, 2)])
-            curve(axes, runs, colours)
-            axes.set_title(title)
-        for row, (group, shown) in enumerate(zip(groups, bars, strict=True), start=2):
+            curve.paint(axes, runs, colours)
+            axes.set_title(curve.title)
+        for row, (group, shown) in enumerate(zip(groups, bars, strict=True), start=len(above)):
             axes = figure.add_subplot(grid[row, :])
             draw.layer_bars(axes, shown, [colours[index] for index in group])
             axes.set_title(draw.plain(f"Sparsity of the layers of {shown[0].recipe.model}"))

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING
 
 from granet import __version__
 from granet.report import draw
+from granet.report.budget import fixed_budgets
+from granet.report.curves import Curves, curves_of
 from granet.report.figures import svg
 from granet.report.html import Cell, document, figure, number, swatch, table
 from granet.report.read import ReportedRun
+from granet.report.words import share, state
 from granet.training.records import best_epoch
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_CURVE_CAPTIONS = {
-    "Accuracy": "Accuracy after each epoch: test solid, validation dashed, training (running mean) dotted.",
-    "Training loss": "Mean training loss of each epoch.",
-    "Sparsity": "Zeros among the sparsified weights: achieved solid, asked by the schedule dotted.",
-    "Learning rate": "Learning rate of each epoch's last step, on a logarithmic scale.",
-}
 
 
 def page(
@@ -48,8 +39,8 @@ def page(
         )
         parts.append(_bars(*chosen, name=f"bars{position}"))
     parts.append("<h2>Each run</h2>")
-    for index, (run, name) in enumerate(zip(runs, names, strict=True)):
-        parts.append(_one_run(run, name, f"run{index}", opened=len(runs) <= 3))
+    for index, (run, name, colour) in enumerate(zip(runs, names, colours, strict=True)):
+        parts.append(_one_run(run, name, colour, f"run{index}", opened=len(runs) <= 3))
     return document(f"granet report: {', '.join(names)}", "\n".join(parts))
 
 
@@ -58,8 +49,9 @@ def _runs_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Se
     results = table("All runs", rows)
     note = (
         "The result of a run is the accuracy of its last epoch. The best epoch is the one with the best validation "
-        "accuracy among those at the final sparsity; test images choose nothing. FLOPs are the multiply-adds left for "
-        "a sparse kernel to do, not a measured speed."
+        "accuracy among those at the final sparsity; test images choose nothing. FLOPs are what is left for a sparse "
+        "kernel to do, not a measured speed; those of training are what was spent so far, as a share of a whole dense "
+        "training without stretch."
     )
     return f'<h2>Runs</h2>\n{results}\n<p class="note">{note}</p>'
 
@@ -70,18 +62,19 @@ def _row(run: ReportedRun, name: str, colour: str) -> dict[str, Cell]:
     best = best_epoch(run.records) if run.records else None
     return {
         "run": Cell(name, colour=colour),
-        "state": Cell(_state(run)),
+        "state": Cell(state(run)),
         "data": Cell(recipe.data),
         "model": Cell(recipe.model),
         "method": Cell(recipe.method),
         "seed": number(str(recipe.seed)),
-        "sparsity asked": number(_share(last.target_sparsity if last else None, 3)),
-        "sparsity achieved": number(_share(last.sparsity if last else None, 3)),
-        "test accuracy, last epoch": number(_share(last.test_accuracy if last else None, 2)),
-        "test accuracy, best epoch": number(f"{_share(best.test_accuracy, 2)} (epoch {best.epoch})" if best else "–"),
+        "sparsity asked": number(share(last.target_sparsity if last else None, 3)),
+        "sparsity achieved": number(share(last.sparsity if last else None, 3)),
+        "test accuracy, last epoch": number(share(last.test_accuracy if last else None, 2)),
+        "test accuracy, best epoch": number(f"{share(best.test_accuracy, 2)} (epoch {best.epoch})" if best else "–"),
         "parameters": number(f"{summary.parameters:,}" if summary else "–"),
         "nonzero": number(f"{summary.nonzero:,}" if summary else "–"),
-        "FLOPs of dense": number(_share(summary.flops_ratio if summary else None, 1)),
+        "inference FLOPs of dense": number(share(summary.flops_ratio if summary else None, 1)),
+        "training FLOPs of dense": number(share(last.train_flops if last else None, 1)),
         "seconds": number(f"{last.seconds:.1f}" if last else "–"),
         "device": Cell(str(run.environment.get("device", "–"))),
         "torch": Cell(str(run.environment.get("torch", "–"))),
@@ -91,34 +84,18 @@ def _row(run: ReportedRun, name: str, colour: str) -> dict[str, Cell]:
 def _curves_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str]) -> str:
     chips = "".join(f"<li>{swatch(colour)}{escape(name)}</li>" for name, colour in zip(names, colours, strict=True))
     figures = []
-    for index, title in enumerate(draw.CURVES):
-        paint = partial(_paint_curves, title, runs, colours)
-        described = f"{title} by epoch. At the end: {_last_values(title, runs, names)}"
-        figures.append(figure(svg(paint, (5.2, 3.2), f"curve{index}", described), _CURVE_CAPTIONS[title]))
+    for index, curves in enumerate(curves_of(runs)):
+        paint = partial(curves.paint, runs=runs, colours=colours)
+        described = f"{curves.title} by epoch. At the end: {_last_values(curves, runs, names)}"
+        figures.append(figure(svg(paint, (5.2, 3.2), f"curve{index}", described), curves.caption))
     panels = "".join(figures)
     return f'<h2>Curves</h2>\n<ul class="legend">{chips}</ul>\n<div class="figures">\n{panels}\n</div>'
 
 
-def _paint_curves(title: str, runs: Sequence[ReportedRun], colours: Sequence[str], axes: Axes) -> None:
-    draw.CURVES[title](axes, runs, colours)
-
-
-def _last_values(title: str, runs: Sequence[ReportedRun], names: Sequence[str]) -> str:
+def _last_values(curves: Curves, runs: Sequence[ReportedRun], names: Sequence[str]) -> str:
     """What a figure of curves shows at its right end, in words."""
-    told = []
-    for run, name in zip(runs, names, strict=True):
-        if not run.records:
-            told.append(f"{name}: nothing yet")
-            continue
-        last = run.records[-1]
-        values = {
-            "Accuracy": f"test {_share(last.test_accuracy, 2)}",
-            "Training loss": f"{last.train_loss:.4g}",
-            "Sparsity": _share(last.sparsity, 2),
-            "Learning rate": f"{last.lr:.4g}",
-        }
-        told.append(f"{name}: {values[title]}")
-    return "; ".join(told)
+    ends = [curves.last(run.records[-1]) if run.records else "nothing yet" for run in runs]
+    return "; ".join(f"{name}: {end}" for name, end in zip(names, ends, strict=True))
 
 
 def _bars(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str], name: str) -> str:
@@ -131,18 +108,18 @@ def _bars(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[s
     return figure(svg(paint, (9, draw.bars_height(runs)), name, described), caption)
 
 
-def _one_run(run: ReportedRun, label: str, name: str, opened: bool) -> str:
+def _one_run(run: ReportedRun, label: str, colour: str, name: str, opened: bool) -> str:
     parts = [f"<p>Folder <code>{escape(str(run.path))}</code></p>"]
     if run.summary is None:
-        parts.append(f'<p class="unfinished">This run is {_state(run)}; what it has not written yet is left out.</p>')
+        parts.append(f'<p class="unfinished">This run is {state(run)}; what it has not written yet is left out.</p>')
     if run.updates:
         described = f"Heat map: density of each sparse layer after each of {len(run.updates)} mask updates"
-        drawing = svg(partial(draw.layer_density, run=run), (9, 1.0 + 0.24 * len(run.layers)), name, described)
+        drawing = svg(partial(draw.layer_density, run=run), (9, draw.rows_height(run)), name, described)
         skipped = sum(update.skipped for update in run.updates)
         caption = f"Share of active weights in each layer after each of {len(run.updates)} mask updates"
         parts.append(figure(drawing, f"{caption}, {skipped} of them skipped." if skipped else f"{caption}."))
     if run.layers:
-        parts.append(_layer_table(run, label))
+        parts.append(_budget(run, label, colour, f"{name}-budget"))
     elif run.summary is not None:
         parts.append("<p>All layers of this run are dense.</p>")
     settings = {key: json.dumps(value) for key, value in run.recipe.to_dict().items()}
@@ -154,29 +131,32 @@ def _one_run(run: ReportedRun, label: str, name: str, opened: bool) -> str:
     return f"{opening}<summary>{escape(label)}</summary>\n" + "\n".join(parts) + "\n</details>"
 
 
-def _layer_table(run: ReportedRun, label: str) -> str:
+def _budget(run: ReportedRun, label: str, colour: str, name: str) -> str:
+    """How the active weights are shared among the layers, beside ERK and uniform: drawn, and in exact numbers."""
+    fixed = fixed_budgets(run.layers)
+    described = f"Dots: density of each of the {len(run.layers)} sparse layers; numbers in the table below"
+    paint = partial(draw.layer_budget, run=run, colour=colour, fixed=fixed)
+    caption = (
+        f"Share of active weights in each layer at the end, beside what {' and '.join(fixed)} would give it with as "
+        "many active weights in all."
+    )
+    weights = [layer.weights for layer in run.layers]
+    budgets = {"": [layer.active for layer in run.layers], **{f", {key}": value for key, value in fixed.items()}}
     rows = [
-        _layer_row(layer.name, " × ".join(map(str, layer.shape)), layer.weights, layer.active) for layer in run.layers
+        {"layer": Cell(layer.name), "shape": Cell(" × ".join(map(str, layer.shape)))}
+        | _counts(layer.weights, {key: active[index] for key, active in budgets.items()})
+        for index, layer in enumerate(run.layers)
     ]
-    weights, active = sum(layer.weights for layer in run.layers), sum(layer.active for layer in run.layers)
-    return table(f"Sparse layers of {label}", [*rows, _layer_row("all sparse layers", "", weights, active)])
+    total = _counts(sum(weights), {key: sum(active) for key, active in budgets.items()})
+    rows.append({"layer": Cell("all sparse layers"), "shape": Cell("")} | total)
+    drawing = svg(paint, (9, draw.rows_height(run)), name, described)
+    return figure(drawing, caption) + "\n" + table(f"Sparse layers of {label}", rows)
 
 
-def _layer_row(name: str, shape: str, weights: int, active: int) -> dict[str, Cell]:
-    return {
-        "layer": Cell(name),
-        "shape": Cell(shape),
-        "weights": number(f"{weights:,}"),
-        "active": number(f"{active:,}"),
-        "sparsity": number(_share((weights - active) / weights, 3)),
-    }
-
-
-def _state(run: ReportedRun) -> str:
-    if run.summary is not None:
-        return "finished"
-    return f"unfinished, after epoch {len(run.records)} of {run.recipe.epochs}"
-
-
-def _share(value: float | None, digits: int) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:.{digits}%}"
+def _counts(weights: int, budgets: Mapping[str, int]) -> dict[str, Cell]:
+    """Cells of a layer that has so many active weights of `weights` under each of the budgets."""
+    cells = {"weights": number(f"{weights:,}")}
+    for suffix, active in budgets.items():
+        cells[f"active{suffix}"] = number(f"{active:,}")
+        cells[f"sparsity{suffix}"] = number(share((weights - active) / weights, 3))
+    return cells

@@ -102,6 +102,8 @@ def _layers(values: Any) -> tuple[LayerCount, ...]:
     for layer in layers:
         if not 0 <= layer.active <= layer.weights or layer.weights < 1:
             raise ValueError(f"{layer.name} has {layer.active} active of {layer.weights} weights")
+        if min(layer.shape, default=0) < 1 or math.prod(layer.shape) != layer.weights:
+            raise ValueError(f"{layer.name} has shape {layer.shape} and {layer.weights} weights")
     return tuple(layers)
 
 

@@ -1,0 +1,144 @@
+"""What changes by epoch: how it is drawn on given axes, all runs in one, and what is said of it. Needs matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from granet.report.draw import line_legend
+from granet.report.read import ReportedRun
+from granet.report.words import share
+from granet.training.records import EpochRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Paint(Protocol):
+    """Draws the curves of all runs, each in its colour."""
+
+    def __call__(self, axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One figure of curves. `last` tells in words what a run's curve shows at its right end."""
+
+    title: str
+    caption: str
+    paint: Paint
+    last: Callable[[EpochRecord], str]
+
+
+def curves_of(runs: Sequence[ReportedRun]) -> tuple[Curves, ...]:
+    """The figures that these runs have something to show in: those of FLOPs need a run that recorded them."""
+    counted = any(_counted(record) for run in runs for record in run.records)
+    return _ALWAYS + _FLOPS if counted else _ALWAYS
+
+
+def _accuracy(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+    thin = 1.0 if len(runs) <= 4 else 0.6
+    for run, colour in zip(runs, colours, strict=True):
+        _curve(axes, run, lambda record: 100 * record.train_accuracy, color=colour, linestyle=":", linewidth=thin)
+        _curve(axes, run, lambda record: _percent(record.val_accuracy), color=colour, linestyle="--", linewidth=thin)
+        _curve(axes, run, lambda record: 100 * record.test_accuracy, color=colour, linewidth=1.8 * thin)
+    _by_epoch(axes, "accuracy (%)")
+    line_legend(axes, {"test": "-", "validation": "--", "train": ":"})
+
+
+def _loss(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+    for run, colour in zip(runs, colours, strict=True):
+        _curve(axes, run, lambda record: record.train_loss, color=colour)
+    _by_epoch(axes, "training loss")
+
+
+def _sparsity(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+    for run, colour in zip(runs, colours, strict=True):
+        _curve(axes, run, lambda record: 100 * record.target_sparsity, color=colour, linestyle=":", linewidth=3)
+        _curve(axes, run, lambda record: 100 * record.sparsity, color=colour)
+    _by_epoch(axes, "sparsity (%)")
+    axes.set_ylim(-3, 103)
+    line_legend(axes, {"achieved": "-", "asked": ":"})
+
+
+def _learning_rate(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+    for run, colour in zip(runs, colours, strict=True):
+        _curve(axes, run, lambda record: record.lr, color=colour, drawstyle="steps-pre")
+    _by_epoch(axes, "learning rate")
+    axes.set_yscale("log")
+
+
+def _flops(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+    for run, colour in zip(runs, colours, strict=True):
+        _curve(axes, run, lambda record: _percent(record.flops if _counted(record) else None), color=colour)
+    _by_epoch(axes, "FLOPs of a forward pass (% of dense)")
+    axes.set_ylim(-3, 103)
+
+
+def _train_flops(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+    for run, colour in zip(runs, colours, strict=True):
+        _curve(axes, run, lambda record: _percent(record.train_flops), color=colour)
+    _by_epoch(axes, "FLOPs spent (% of dense training)")
+    axes.set_ylim(bottom=0)
+
+
+_ALWAYS = (
+    Curves(
+        "Accuracy",
+        "Accuracy after each epoch: test solid, validation dashed, training (running mean) dotted.",
+        _accuracy,
+        lambda record: f"test {share(record.test_accuracy, 2)}",
+    ),
+    Curves("Training loss", "Mean training loss of each epoch.", _loss, lambda record: f"{record.train_loss:.4g}"),
+    Curves(
+        "Sparsity",
+        "Zeros among the sparsified weights: achieved solid, asked by the schedule dotted.",
+        _sparsity,
+        lambda record: share(record.sparsity, 2),
+    ),
+    Curves(
+        "Learning rate",
+        "Learning rate of each epoch's last step, on a logarithmic scale.",
+        _learning_rate,
+        lambda record: f"{record.lr:.4g}",
+    ),
+)
+_FLOPS = (
+    Curves(
+        "FLOPs during training",
+        "FLOPs of a forward pass through the network as it is after each epoch, as a share of the dense network's.",
+        _flops,
+        lambda record: share(record.flops, 1) if _counted(record) else "not recorded",
+    ),
+    Curves(
+        "Training FLOPs so far",
+        "FLOPs that training has taken up to each epoch, as a share of a whole dense training without stretch.",
+        _train_flops,
+        lambda record: share(record.train_flops, 1) if _counted(record) else "not recorded",
+    ),
+)
+
+
+def _counted(record: EpochRecord) -> bool:
+    """Whether FLOPs were recorded. Runs of before have neither figure, and `flops` reads as its default there."""
+    return record.train_flops is not None
+
+
+def _curve(axes: Axes, run: ReportedRun, value: Callable[[EpochRecord], float], **style: Any) -> None:
+    marker = "o" if len(run.records) == 1 else ""  # a line needs two points
+    epochs = [record.epoch for record in run.records]
+    axes.plot(epochs, [value(record) for record in run.records], marker=marker, markersize=4, **style)
+
+
+def _percent(value: float | None) -> float:
+    return math.nan if value is None else 100 * value
+
+
+def _by_epoch(axes: Axes, ylabel: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set(xlabel="epoch", ylabel=ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid()
