@@ -1,5 +1,6 @@
 """The command line as a user meets it: a real process, its files, its exit code."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -123,15 +124,29 @@ def test_unknown_option_and_command(tmp_path: Path) -> None:
         assert done.returncode == 2 and "Traceback" not in done.stderr + done.stdout
 
 
-def test_methods_lists_all_with_flags(tmp_path: Path) -> None:
+def test_methods_lists_all_with_what_they_need(tmp_path: Path) -> None:
     done = command("methods", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
+    bar = "\N{BOX DRAWINGS LIGHT VERTICAL}"
+    rows = [[cell.strip() for cell in line.split(bar)[1:-1]] for line in lines if line.startswith(bar)]
+    assert len(rows) == len(granet.list_methods())  # none takes two lines
+    cells = {name: rest for name, *rest in rows}
+    assert max(len(line) for line in lines[: len(rows) + 6]) <= 100
     for info in granet.list_methods():
         assert f"{info.name}: {info.summary} ({info.paper})" in lines
-        row = next(line for line in lines if f" {info.name} " in line and "\N{BOX DRAWINGS LIGHT VERTICAL}" in line)
-        flags = [info.dense_to_sparse, info.sparse_to_sparse, info.changes_masks, info.regrows, info.needs_gradient]
-        assert [cell.strip() == "yes" for cell in row.split("\N{BOX DRAWINGS LIGHT VERTICAL}")[2:-1]] == flags
+        flags = [info.needs_batches, info.needs_trained, info.regrows, info.takes_pattern, info.has_target]
+        assert cells[info.name] == [info.when, *("yes" if flag else "-" for flag in flags)]
+    assert cells["granet"] == ["during, from dense or sparse", "-", "-", "yes", "yes", "yes"]
+    assert cells["sis"] == ["after training", "yes", "yes", "-", "-", "-"]
+    groups = [when for when, _ in itertools.groupby(cells.values(), key=lambda row: row[0])]
+    assert len(groups) == len(set(groups)) == 5  # methods of a kind stand together
+
+
+def test_methods_in_markdown_is_the_page(tmp_path: Path) -> None:
+    done = command("methods", "--markdown", cwd=tmp_path, COLUMNS="40")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (Path(__file__).parents[1] / "docs" / "methods.md").read_text(encoding="utf-8")
 
 
 def test_version_and_help(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
         "sparse_to_sparse": {"granet", "static"} | MOVING,
         "regrows": {"granet"} | MOVING | HIDDEN,
         "changes_masks": set(NAMES) - {"static"} - BEFORE - AFTER,
-        "before_training": BEFORE,
+        "before_training": BEFORE | {"static"},
         "needs_gradient": {"granet", "rigl", "rigl-itop", "snfs", "snfs-fixed"},
         "needs_batches": {"grasp", "sis", "snip", "synflow"},
         "needs_trained": AFTER,
@@ -52,6 +52,13 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
         assert info.summary
         assert "\n" not in info.summary
         assert info.paper
+        assert info.score
+        assert bool(info.growth) == info.regrows
+        assert bool(info.knob) != info.has_target
+        assert info.when in {
+            "before training", "during, from dense", "during, from sparse", "during, from dense or sparse",
+            "after training",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

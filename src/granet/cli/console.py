@@ -14,7 +14,13 @@ from granet.methods import MethodInfo
 from granet.studies.jobs import Event
 from granet.training import EpochRecord, Summary
 
-_FLAGS = ("dense_to_sparse", "sparse_to_sparse", "changes_masks", "regrows", "needs_gradient")
+_FLAGS = {
+    "needs_batches": "needs\nbatches",
+    "needs_trained": "needs\na run",
+    "regrows": "regrows",
+    "takes_pattern": "takes\npatterns",
+    "has_target": "exact\ntarget",
+}
 
 
 def watch(console: Console, name: str, records: Iterator[EpochRecord], epochs: int) -> Iterator[EpochRecord]:
@@ -57,14 +63,15 @@ def results_table(summaries: Mapping[str, Summary]) -> Table:
 
 
 def methods_table(methods: Iterable[MethodInfo]) -> Table:
-    """One row of capability flags per method."""
+    """When each method chooses its masks, what it needs and what it can do; fits 100 columns."""
     table = Table(title="Methods")
     table.add_column("method", no_wrap=True)
-    for flag in _FLAGS:
-        first, _, rest = flag.partition("_")
-        table.add_column(f"{first}\n{rest.replace('_', ' ')}", justify="center", no_wrap=True)
+    table.add_column("masks chosen")
+    for heading in _FLAGS.values():
+        table.add_column(heading, justify="center", no_wrap=True)
     for info in methods:
-        table.add_row(info.name, *("yes" if getattr(info, flag) else "-" for flag in _FLAGS))
+        table.add_row(info.name, info.when, *("yes" if getattr(info, flag) else "-" for flag in _FLAGS))
+    table.caption = "a run: a finished first one; without an exact target, other settings decide the sparsity"
     return table
 
 

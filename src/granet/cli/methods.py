@@ -1,7 +1,9 @@
-"""`granet methods`."""
+"""`granet methods`: the registry as a table in the terminal, or as the page `docs/methods.md`."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -9,15 +11,76 @@ from rich.console import Console
 import granet
 from granet.cli.console import methods_table
 
+_INTRODUCTION = """\
+# Methods
+
+Printed by `granet methods --markdown` from the registry, `granet.list_methods()`. `granet methods` shows in the
+terminal what each method needs, and says in a line what it does.
+"""
+
+_COLUMNS = """\
+- **when**: when the masks are chosen. Before and after training they are chosen once and then stay. Methods after
+  training start from a finished first run, `trained=`.
+- **score**: what decides which weights stay. LAMP is `score="lamp"`.
+- **distribution**: how layers share the weights that stay, by default; fields `scope` and `distribution` where a method
+  has them. Global: all layers are ranked together. Uniform, ER and ERK: a density for each layer; where uniform pruning
+  is gradual, the last layer keeps at least 20 %. The pattern N:M gives all layers the same density instead.
+- **growth**: what decides which weights return. Hidden weights are dense values behind those that the model shows;
+  `sparsifier.finish()` ends them.
+- **target**: exact means that the number of zeros is the one that `sparsity` asks for, to the weight (to the block or
+  group, with a pattern). Otherwise, what sets the sparsity.
+- **extra cost**: beyond a dense step and what all methods take: masks, one byte per weight, and one elementwise
+  operation on the gradients. With `grow_batches` above 1, growth by gradient takes one float per weight more. How
+  training FLOPs are counted is said in [FLOPs](flops.md).
+"""
+
+_ORDER = (
+    "before training",
+    "during, from sparse",
+    "during, from dense or sparse",
+    "during, from dense",
+    "during",
+    "after training",
+)
+
 
 @dataclass(frozen=True)
 class Methods:
     """List the sparse training methods and what each can do and needs."""
 
+    markdown: bool = False
+    """Print the page docs/methods.md instead, with scores, distributions, growth and costs."""
+
     def run(self, console: Console) -> None:
-        """Print the flags as a table, then one line about each."""
-        methods = granet.list_methods()
+        """Print the page, or the needs as a table and then one line about each."""
+        methods = sorted(granet.list_methods(), key=lambda info: (_ORDER.index(info.when), info.name))
+        if self.markdown:
+            print(methods_page(methods), end="", file=console.file)  # not the console's own print, which wraps lines
+            return
         console.print(methods_table(methods))
         for info in methods:
             line = f"[bold]{info.name}[/bold]: {info.summary} ({info.paper})"
             console.print(line, highlight=False, soft_wrap=True)
+
+
+def methods_page(methods: Iterable[granet.MethodInfo]) -> str:
+    """The methods in Markdown, a row each."""
+    header = ("method", "when", "score", "distribution", "growth", "target", "extra cost", "paper")
+    rows = [header, ("---",) * len(header), *map(_cells, methods)]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return "\n".join((_INTRODUCTION, table, _COLUMNS))
+
+
+def _cells(info: granet.MethodInfo) -> tuple[str, ...]:
+    texts = (info.when, info.score, info.distribution, info.growth, info.target, info.cost)
+    return f"`{info.name}`", *(text or "none" for text in texts), linked(info.paper)
+
+
+def linked(paper: str) -> str:
+    """A paper's authors, in Markdown, as links to what they are followed by.
+
+    >>> linked("Zhu & Gupta 2017, arXiv 1710.01878; Gale et al. 2019")
+    '[Zhu & Gupta 2017](https://arxiv.org/abs/1710.01878); Gale et al. 2019'
+    """
+    addressed = paper.replace("arXiv ", "https://arxiv.org/abs/")
+    return "; ".join(re.sub(r"(.+), (https://\S+)", r"[\1](\2)", one) for one in addressed.split("; "))

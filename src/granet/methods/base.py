@@ -146,12 +146,23 @@ def recorded(clock: Clock, every: Time) -> range:
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """One row of the registry: what ``granet methods`` shows."""
+    """One row of the registry: what ``granet methods`` shows. The texts are short, for the cells of a table."""
 
     name: str
     cls: type[Method]
     summary: str
     paper: str
+    """Who and when, each with ``, arXiv`` and its number or with an address; separated by ``;``."""
+    score: str = ""
+    """What decides which weights stay."""
+    growth: str = ""
+    """What decides which weights return, where any do."""
+    shares: str = ""
+    """How layers share the weights, as far as the defaults of ``scope`` and ``distribution`` do not say it."""
+    knob: str = ""
+    """What sets the sparsity, without ``has_target``."""
+    cost: str = ""
+    """What it takes beyond a dense step and a mask: memory, passes, another run."""
     dense_to_sparse: bool = False
     sparse_to_sparse: bool = False
     regrows: bool = False
@@ -160,6 +171,28 @@ class MethodInfo:
     """Ends at the sparsity asked for; without, the sparsity follows from other settings."""
 
     before_training: bool = False
+
+    @property
+    def when(self) -> str:
+        """When the masks are chosen."""
+        if self.needs_trained:
+            return "after training"
+        if self.before_training:
+            return "before training"
+        starts = {"dense": self.dense_to_sparse, "sparse": self.sparse_to_sparse}
+        return ", from ".join(filter(None, ("during", " or ".join(start for start in starts if starts[start]))))
+
+    @property
+    def distribution(self) -> str:
+        """How layers share the weights by default."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self.cls)}
+        name = str(defaults.get("scope") or defaults.get("distribution") or "")
+        return ", ".join(filter(None, (name.upper() if name in ("er", "erk") else name, self.shares)))
+
+    @property
+    def target(self) -> str:
+        """How the sparsity is set."""
+        return "exact" if self.has_target else self.knob
 
     @property
     def hidden(self) -> bool:
@@ -186,12 +219,12 @@ _METHODS: dict[str, MethodInfo] = {}
 M = TypeVar("M", bound=type[Method])
 
 
-def register(name: str, *, paper: str, **capabilities: bool) -> Callable[[M], M]:
-    """Make a method known by name; the summary is the first line of its docstring."""
+def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
+    """Make a method known by name; the summary is the first line of its docstring, `facts` are `MethodInfo`'s."""
 
     def add(cls: M) -> M:
         summary = (cls.__doc__ or "").strip().splitlines()[0]
-        _METHODS[name] = MethodInfo(name, cls, summary, paper, **capabilities)
+        _METHODS[name] = MethodInfo(name, cls, summary, paper, **facts)
         return cls
 
     return add

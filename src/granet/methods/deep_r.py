@@ -13,7 +13,15 @@ from granet.net import SparseNet
 from granet.scores import random
 
 
-@register("deep-r", paper="Bellec et al. 2018, arXiv 1711.05136", sparse_to_sparse=True, regrows=True)
+@register(
+    "deep-r",
+    paper="Bellec et al. 2018, arXiv 1711.05136",
+    score="a change of sign",
+    growth="random",
+    cost="one byte per weight, noise and a mask update on every step",
+    sparse_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class DeepR(Method):
     """Deep rewiring: noise and an L1 drift after every step; a weight that crosses zero goes, a random one comes.

@@ -18,7 +18,15 @@ from granet.net import SparseNet
 from granet.scores import hidden_magnitude
 
 
-@register("dpf", paper="Lin et al. 2020, arXiv 2006.07253", dense_to_sparse=True, regrows=True)
+@register(
+    "dpf",
+    paper="Lin et al. 2020, arXiv 2006.07253",
+    score="magnitude of the hidden weights",
+    growth="magnitude of the hidden weights, which are trained on",
+    cost="a second copy of the weights",
+    dense_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class DPF(Gradual):
     r"""Dynamic pruning with feedback: the gradient at the masked weights moves the dense ones, masks follow them.

@@ -14,7 +14,15 @@ from granet.net import SparseNet
 from granet.scores import magnitude, random_elsewhere
 
 
-@register("dsr", paper="Mostafa & Wang 2019, arXiv 1902.05967", sparse_to_sparse=True, regrows=True)
+@register(
+    "dsr",
+    paper="Mostafa & Wang 2019, arXiv 1902.05967",
+    score="magnitude, below one threshold",
+    growth="random",
+    shares="then by survivors",
+    sparse_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class DSR(SparseToSparse):
     """Dynamic sparse reparameterization: one adaptive threshold prunes all layers, survivors attract random growth.

@@ -81,7 +81,12 @@ class Gradual(Method):
         return range(window.start, max(clock.total(), window[-1] + 1), window.step)
 
 
-@register("gmp", paper="Zhu & Gupta 2017; Gale et al. 2019; as run in Liu et al. 2021", dense_to_sparse=True)
+@register(
+    "gmp",
+    paper="Zhu & Gupta 2017, arXiv 1710.01878; as run in Liu et al. 2021, arXiv 2106.10404",
+    score="magnitude or LAMP",
+    dense_to_sparse=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class GMP(Gradual):
     """Gradual magnitude pruning from a dense start; pruned weights are zeroed and never return."""

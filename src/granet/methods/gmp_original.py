@@ -19,7 +19,14 @@ from granet.scores import hidden_magnitude
 
 
 @register(
-    "gmp-original", paper="Zhu & Gupta 2017, arXiv 1710.01878; Gale et al. 2019", dense_to_sparse=True, regrows=True
+    "gmp-original",
+    paper="Zhu & Gupta 2017, arXiv 1710.01878; Gale et al. 2019, arXiv 1902.09574",
+    score="magnitude of the hidden weights",
+    growth="magnitude of the hidden weights, which stand still",
+    shares="the first layer dense",
+    cost="a second copy of the weights",
+    dense_to_sparse=True,
+    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class GMPOriginal(Gradual):

@@ -18,6 +18,10 @@ from granet.scores import gradient, magnitude
 @register(
     "granet",
     paper="Liu et al. 2021, arXiv 2106.10404",
+    score="magnitude or LAMP",
+    growth="gradient",
+    shares="a sparse start by ERK",
+    cost="a copy of the gradients on update steps",
     dense_to_sparse=True,
     sparse_to_sparse=True,
     regrows=True,

@@ -11,7 +11,15 @@ from granet.net import SparseNet
 from granet.scores import given, in_order
 
 
-@register("grasp", paper="Wang et al. 2020, arXiv 2002.07376", before_training=True, changes_masks=False)
+@register(
+    "grasp",
+    paper="Wang et al. 2020, arXiv 2002.07376",
+    score="w * (Hessian * gradient), signed",
+    shares="global",
+    cost="`batches` gradients and Hessian products, before training",
+    before_training=True,
+    changes_masks=False,
+)
 @dataclass(frozen=True, kw_only=True)
 class GraSP(Method):
     """Prune before training what hinders gradient flow, or helps it least: remove the largest -w (Hg) of the whole net.

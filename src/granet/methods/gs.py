@@ -10,7 +10,13 @@ from granet.net import SparseNet
 from granet.scores import magnitude
 
 
-@register("gs", paper="Han et al. 2015, arXiv 1506.02626; as named in Liu et al. 2021", dense_to_sparse=True)
+@register(
+    "gs",
+    paper="Han et al. 2015, arXiv 1506.02626; as named in Liu et al. 2021, arXiv 2106.10404",
+    score="magnitude",
+    shares="global",
+    dense_to_sparse=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class GS(Method):
     """Iterative magnitude pruning with one threshold for all layers: train, prune, retrain what is left, and again.

@@ -9,7 +9,14 @@ from granet.methods.lth import LTH
 from granet.net import SparseNet
 
 
-@register("lrr", paper="Renda et al. 2020, arXiv 2003.02389", changes_masks=False)
+@register(
+    "lrr",
+    paper="Renda et al. 2020, arXiv 2003.02389",
+    score="magnitude in the first run",
+    shares="global",
+    cost="a first run",
+    changes_masks=False,
+)
 @dataclass(frozen=True, kw_only=True)
 class LRR(LTH):
     """Learning-rate rewinding: prune a finished first run by magnitude and train it on, over the whole schedule again.

@@ -12,7 +12,14 @@ from granet.net import SparseNet
 from granet.scores import given
 
 
-@register("lth", paper="Frankle & Carbin 2019, arXiv 1803.03635", changes_masks=False)
+@register(
+    "lth",
+    paper="Frankle & Carbin 2019, arXiv 1803.03635",
+    score="magnitude in the first run",
+    shares="global",
+    cost="a first run",
+    changes_masks=False,
+)
 @dataclass(frozen=True, kw_only=True)
 class LTH(Method):
     """Lottery ticket: keep the weights that a finished first run made largest, at the values this model has now.

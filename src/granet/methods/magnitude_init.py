@@ -9,7 +9,14 @@ from granet.net import SparseNet
 from granet.scores import magnitude
 
 
-@register("magnitude-init", paper="Frankle et al. 2021, arXiv 2009.08576", before_training=True, changes_masks=False)
+@register(
+    "magnitude-init",
+    paper="Frankle et al. 2021, arXiv 2009.08576",
+    score="magnitude",
+    shares="global",
+    before_training=True,
+    changes_masks=False,
+)
 @dataclass(frozen=True, kw_only=True)
 class MagnitudeInit(Method):
     """Prune before training the smallest initial weights of the whole net: what other scores must beat.

@@ -8,7 +8,14 @@ from granet.methods.base import register
 from granet.methods.lrr import LRR
 
 
-@register("one-shot", paper="Han et al. 2015, arXiv 1506.02626", changes_masks=False)
+@register(
+    "one-shot",
+    paper="Han et al. 2015, arXiv 1506.02626",
+    score="magnitude in the first run",
+    shares="global",
+    cost="a first run",
+    changes_masks=False,
+)
 @dataclass(frozen=True, kw_only=True)
 class OneShot(LRR):
     """One-shot pruning: prune a finished first run by magnitude, once, and fine-tune it at a small learning rate.

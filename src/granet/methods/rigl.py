@@ -41,7 +41,15 @@ class SparseToSparse(Method):
         return periodic(clock, self.every, start=0, stop=end)
 
 
-@register("rigl", paper="Evci et al. 2020, arXiv 1911.11134", sparse_to_sparse=True, regrows=True)
+@register(
+    "rigl",
+    paper="Evci et al. 2020, arXiv 1911.11134",
+    score="magnitude",
+    growth="gradient",
+    cost="a copy of the gradients on update steps",
+    sparse_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class RigL(SparseToSparse):
     """RigL: drop by magnitude, grow by gradient, often and early (0.3 every 100 steps, until 75 % of training).
@@ -75,7 +83,15 @@ class RigL(SparseToSparse):
         return cosine(self.regrow, 0.0, clock.step / clock.steps(self.end))
 
 
-@register("rigl-itop", paper="Liu et al. 2021, arXiv 2102.02887", sparse_to_sparse=True, regrows=True)
+@register(
+    "rigl-itop",
+    paper="Liu et al. 2021, arXiv 2102.02887",
+    score="magnitude",
+    growth="gradient",
+    cost="a copy of the gradients on update steps, one byte per weight",
+    sparse_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class RigLITOP(SparseToSparse):
     """RigL with rare updates up to the end, so that more weights are ever active (0.5 to 0.005, every 1000 steps).

@@ -12,7 +12,14 @@ from granet.net import SparseNet
 from granet.scores import magnitude, random
 
 
-@register("set", paper="Mocanu et al. 2018, arXiv 1707.04780", sparse_to_sparse=True, regrows=True)
+@register(
+    "set",
+    paper="Mocanu et al. 2018, arXiv 1707.04780",
+    score="magnitude",
+    growth="random",
+    sparse_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class SET(SparseToSparse):
     """Sparse evolutionary training: every epoch drop the weights nearest zero and grow as many at random."""

@@ -39,7 +39,16 @@ class SparseMomentum(SparseToSparse):
         return "always"
 
 
-@register("snfs", paper="Dettmers & Zettlemoyer 2019, arXiv 1907.04840", sparse_to_sparse=True, regrows=True)
+@register(
+    "snfs",
+    paper="Dettmers & Zettlemoyer 2019, arXiv 1907.04840",
+    score="magnitude",
+    growth="momentum",
+    shares="then by momentum",
+    cost="one float per weight, a copy of the gradients on every step",
+    sparse_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class SNFS(SparseMomentum):
     """Sparse momentum: drop by magnitude, share out by each layer's mean momentum, grow by momentum.
@@ -66,7 +75,15 @@ class SNFS(SparseMomentum):
         return cosine(self.regrow, self.regrow_end, clock.progress)
 
 
-@register("snfs-fixed", paper="as run in Evci et al. 2020, arXiv 1911.11134", sparse_to_sparse=True, regrows=True)
+@register(
+    "snfs-fixed",
+    paper="as run in Evci et al. 2020, arXiv 1911.11134",
+    score="magnitude",
+    growth="momentum",
+    cost="one float per weight, a copy of the gradients on every step",
+    sparse_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class SNFSFixed(SparseMomentum):
     """Sparse momentum with fixed layer counts, as in RigL's tables: RigL with growth by momentum."""

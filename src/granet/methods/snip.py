@@ -10,7 +10,15 @@ from granet.net import SparseNet
 from granet.scores import given
 
 
-@register("snip", paper="Lee et al. 2019, arXiv 1810.02340", before_training=True, changes_masks=False)
+@register(
+    "snip",
+    paper="Lee et al. 2019, arXiv 1810.02340",
+    score="size of w * gradient",
+    shares="global",
+    cost="`batches` passes forward and back, before training",
+    before_training=True,
+    changes_masks=False,
+)
 @dataclass(frozen=True, kw_only=True)
 class SNIP(Method):
     """Prune before training what the loss feels least: keep the largest |w dL/dw| of the whole net.

@@ -18,7 +18,18 @@ from granet.methods.base import Method, recorded, register
 from granet.net import SparseNet
 
 
-@register("str", paper="Kusupati et al. 2020, arXiv 2002.03231", dense_to_sparse=True, regrows=True, has_target=False)
+@register(
+    "str",
+    paper="Kusupati et al. 2020, arXiv 2002.03231",
+    score="magnitude above a threshold",
+    growth="magnitude of the hidden weights above the threshold",
+    shares="learned, a threshold for each layer",
+    has_target=False,
+    knob="`s_init` and weight decay",
+    cost="a second copy of the weights",
+    dense_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class STR(Method):
     """Soft thresholds, one for each layer, learned with the weights: w <- sign(w) relu(|w| - sigmoid(s)).

@@ -10,7 +10,14 @@ from granet.methods.base import Method, register
 from granet.net import SparseNet
 
 
-@register("static", paper="Liu et al. 2022, arXiv 2202.02643", sparse_to_sparse=True, changes_masks=False)
+@register(
+    "static",
+    paper="Liu et al. 2022, arXiv 2202.02643",
+    score="random",
+    sparse_to_sparse=True,
+    before_training=True,
+    changes_masks=False,
+)
 @dataclass(frozen=True, kw_only=True)
 class Static(Method):
     """A random sparse network, fixed for the whole training: the baseline every dynamic method must beat."""

@@ -15,7 +15,15 @@ from granet.probe import Probe, Tensors, each_tensor
 from granet.scores import given
 
 
-@register("synflow", paper="Tanaka et al. 2020, arXiv 2006.05467", before_training=True, changes_masks=False)
+@register(
+    "synflow",
+    paper="Tanaka et al. 2020, arXiv 2006.05467",
+    score="w * dR/dw, the flow through it",
+    shares="global",
+    cost="100 data-free passes in float64, before training",
+    before_training=True,
+    changes_masks=False,
+)
 @dataclass(frozen=True, kw_only=True)
 class SynFlow(Method):
     """Prune before training, in many small rounds, what carries least flow from the inputs to the outputs.

@@ -19,7 +19,18 @@ from granet.net import SparseNet
 from granet.scores import signal_to_noise
 
 
-@register("vd", paper="Molchanov et al. 2017, arXiv 1701.05369", dense_to_sparse=True, regrows=True, has_target=False)
+@register(
+    "vd",
+    paper="Molchanov et al. 2017, arXiv 1701.05369",
+    score="signal to noise",
+    growth="signal to noise, until `finish()`",
+    shares="learned, one threshold for all layers",
+    has_target=False,
+    knob="`kl_scale`; exact in `finish()` if `sparsity` is given",
+    cost="twice the trained weights, a second pass through every layer",
+    dense_to_sparse=True,
+    regrows=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class VD(Method):
     """Sparse variational dropout: learn the noise of every weight, and drop the weights that are mostly noise.
