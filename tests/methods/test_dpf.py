@@ -105,3 +105,8 @@ def test_the_sparsity_is_exact(scope: str) -> None:
         zeros = sum(int((p == 0).sum()) for p in (model[0].weight, model[2].weight))
         assert zeros == round(100 * sparsifier.target_sparsity)
     assert zeros == 60
+
+
+def test_hidden_weights_are_ranked_by_magnitude_only() -> None:
+    with pytest.raises(ValueError, match=r"score='lamp': must be one of magnitude"):
+        granet.DPF(sparsity=0.9, score="lamp")

@@ -114,3 +114,8 @@ def test_a_budget_that_the_dense_first_layer_exceeds_is_refused() -> None:
     with pytest.raises(ValueError, match="dense_first=True"):
         granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.9, every=1), total_steps=9)
     assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_hidden_weights_are_ranked_by_magnitude_only() -> None:
+    with pytest.raises(ValueError, match=r"score='lamp': must be one of magnitude"):
+        granet.GMPOriginal(sparsity=0.9, score="lamp")

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from granet.clock import Clock, Time
 from granet.hidden import FedBackWeights, Hidden
 from granet.layers import SparseLayer
-from granet.methods.base import DenseGradient, register
+from granet.methods.base import DenseGradient, check_choice, register
 from granet.methods.gmp import Gradual
 from granet.net import SparseNet
 from granet.scores import hidden_magnitude
@@ -39,6 +39,10 @@ class DPF(Gradual):
     every: Time = 16
 
     hidden: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("score", self.score, ("magnitude",))  # of the hidden weights
 
     @property
     def dense_gradient(self) -> DenseGradient:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from granet.clock import Clock
 from granet.hidden import FrozenWeights, Hidden
 from granet.layers import SparseLayer
-from granet.methods.base import register
+from granet.methods.base import check_choice, register
 from granet.methods.gmp import Gradual
 from granet.net import SparseNet
 from granet.scores import hidden_magnitude
@@ -41,6 +41,10 @@ class GMPOriginal(Gradual):
     dense_first: bool = True
 
     hidden: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("score", self.score, ("magnitude",))  # of the hidden weights
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
         return FrozenWeights(layers)
