@@ -24,7 +24,7 @@ test: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxschedchunk=4 $(ARGS)
 
 clean:
 	rm -rf $(VENV)

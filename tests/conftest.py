@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -12,3 +13,8 @@ if not torch.cuda.is_available():
 # seed (`--hypothesis-seed=random` looks further).
 settings.register_profile("granet", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("granet")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that wait for other processes come first, so that no worker is left alone with them at the end."""
+    items.sort(key=lambda item: item.path.name not in ("test_kill.py", "test_jobs.py"))
