@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,14 +11,12 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.filters import Followers, find_followers
-from granet.gradient_memory import take_in
-from granet.history import History, UpdateRecord
+from granet.history import UpdateRecord
 from granet.layers import SparseLayer, find_layers
-from granet.masking import all_finite
-from granet.methods import Method, may_regrow, method_name
+from granet.mask_updates import MaskUpdates
+from granet.methods import Method, method_name
 from granet.pattern_net import make_net
 from granet.probe import Batch, Loss, Probe
-from granet.readings import copy_gradients, forget_gradients, read_rates, refer_to_gradients, with_gradient
 from granet.sparsifier_checks import check_floor, check_held, check_optimizer
 from granet.sparsifier_state import read_state, write_state
 from granet.step_hooks import StepHooks, hooked_owners
@@ -89,20 +86,15 @@ class Sparsifier:
     ) -> None:
         self.method = method
         self._clock = clock
-        self._updates = method.updates(clock)
-        self._layers = {layer.name: layer for layer in layers}
+        steps = method.updates(clock)
         check_floor(floor, layers, method.sparsity)
         check_optimizer(optimizer)
         check_held(optimizer, layers, _sparsified_through(optimizer))
+        self._layers = {layer.name: layer for layer in layers}
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
         self._optimizer = optimizer
         self._zeros = Zeros(layers, followers, optimizer)
-        self._memory = method.gradient_memory
-        if self._memory is not None:
-            self._memory.begin(layers, self._updates)
-        self._history = History(self._net.numel)
-        self._target = method.target(clock)
-        self._said: set[str] = set()
+        self._updates = MaskUpdates(method, self._net, optimizer, steps, clock)
 
         self._net.open(draw=0, movable=layers, accept=torch.tensor(True, device=self._net.device))
         self._net.probe = probe
@@ -112,8 +104,6 @@ class Sparsifier:
         if self._net.start is not None:
             take_over(probe.model, self._net.start)
             self._net.start = None
-        if not method.has_target:
-            self._target = self.sparsity
         self._hidden = method.hide(probe.model, layers, optimizer)
         self._apply_masks()
         self._hooks: StepHooks | None = self._hook()
@@ -138,8 +128,8 @@ class Sparsifier:
 
     @property
     def target_sparsity(self) -> float:
-        """What the method asked for at the last update."""
-        return self._target
+        """What the method asked for at the last update; the sparsity there is, if it asks for none."""
+        return self._updates.target if self.method.has_target else self.sparsity
 
     @property
     def step(self) -> int:
@@ -149,7 +139,7 @@ class Sparsifier:
     @property
     def history(self) -> list[UpdateRecord]:
         """One record for each update so far."""
-        return self._history.records()
+        return self._updates.history.records()
 
     # The training step.
 
@@ -159,9 +149,7 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it before that only to read or clip the gradients as the
         optimizer will see them; growth still sees the dense gradients.
         """
-        if self._update_is_next or self._gradient_is_wanted:
-            keep = copy_gradients if self.method.needs_gradient else refer_to_gradients
-            keep(self._net.layers)
+        self._updates.keep_gradients(self._clock)
         if self._hidden is not None:
             self._hidden.pull_back()
         else:
@@ -177,35 +165,21 @@ class Sparsifier:
             raise ValueError(
                 f"method={method_name(self.method)!r}: needs optimizer.step(), its step cannot be replayed"
             )
-        due = self._update_is_next
-        if self._memory is not None and self._gradient_is_wanted:
-            take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
-            if not due:
-                forget_gradients(self._net.layers)
+        due = self._updates.is_next(self._clock)
+        self._updates.remember_gradients(self._clock)
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
-        self._zeros.after_step(self._history)
+        self._zeros.after_step(self._updates.history)
         if due:
-            self._update()
-        for record in self._history.arrived():
-            if record.skipped:
-                self._say_once(
-                    "finite", f"step {record.step}: a gradient is not finite, so this mask update is skipped"
-                )
-
-    @property
-    def _update_is_next(self) -> bool:
-        return self._clock.step + 1 in self._updates
-
-    @property
-    def _gradient_is_wanted(self) -> bool:
-        return self._memory is not None and self._memory.wants(self._clock.step + 1, self._updates)
+            self._updates.update(self._clock)
+            self._apply_masks()
+        self._updates.warn_of_skipped()
 
     def _prepare(self) -> bool:
         self._show()  # a step that ended in an exception may have left what is hidden in the weights
         self.mask_gradients()
         if self._hidden is not None:
             self._hidden.enter(self._clock)
-        return self.method.step_on_update or not self._update_is_next
+        return self.method.step_on_update or not self._updates.is_next(self._clock)
 
     def _show(self) -> None:
         """The weights are to be those that the model is evaluated with."""
@@ -214,45 +188,15 @@ class Sparsifier:
 
     def _give_up(self) -> None:
         self._show()
-        forget_gradients(self._net.layers)
-
-    # The mask update.
-
-    def _update(self) -> None:
-        movable = with_gradient(self._net.layers)
-        for layer in self._net.layers:
-            if layer.gradient is None:
-                self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
-        if movable:
-            self._target = self.method.target(self._clock)
-            accept = all_finite((layer.gradient for layer in movable if layer.gradient is not None), self._net.device)
-            if self.method.needs_rate:
-                read_rates(self._optimizer, self._net.layers)
-            self._net.open(self._clock.step, movable, accept)
-            self.method.update(self._net, self._clock)
-            self._net.commit()
-            self._apply_masks()
-            if self.method.logged(self._clock):
-                self._history.add(
-                    self._clock.step, self._target, self._net.pruned, self._net.regrown, accept, self._net.active,
-                    self._net.ever_active,
-                )  # fmt: skip
-        if self._memory is not None:
-            self._memory.updated(self._net.layers)
-        forget_gradients(self._net.layers)
+        self._updates.forget_gradients()
 
     def _apply_masks(self) -> None:
         """Weights and optimizer state become zero where the masks now say inactive."""
         if self._hidden is not None:
             self._hidden.show()  # what is hidden, and its optimizer state, stays
         else:
-            last = self._updates[-1] if self._updates and may_regrow(self.method) else 0
-            self._zeros.apply_masks(self._target, self._clock.step < last)
-
-    def _say_once(self, topic: str, message: str) -> None:
-        if topic not in self._said:
-            self._said.add(topic)
-            warnings.warn(f"granet: {message}", stacklevel=2)
+            may_be_sparse = self._updates.target > 0 or not self.method.has_target
+            self._zeros.apply_masks(may_be_sparse, self._updates.may_regrow(self._clock))
 
     # State, copies, the end.
 
@@ -262,7 +206,12 @@ class Sparsifier:
         Random masks are a function of seed, layer and step, so these are the whole state of the random numbers.
         """
         return write_state(
-            method_name(self.method), self._clock.step, self._target, self._net, self._history, self._hidden
+            method_name(self.method),
+            self._clock.step,
+            self.target_sparsity,
+            self._net,
+            self._updates.history,
+            self._hidden,
         )
 
     @torch.no_grad()
@@ -277,8 +226,8 @@ class Sparsifier:
             layer.gradient = None
         self._net.active.copy_(torch.tensor([int(mask.sum()) for mask in saved.masks.values()]))
         self._clock = Clock(saved.step, self._clock.total_steps, self._clock.steps_per_epoch)
-        self._target = saved.target
-        self._history.load(saved.history)
+        self._updates.target = saved.target
+        self._updates.history.load(saved.history)
         if self._hidden is not None and saved.hidden is not None:
             self._hidden.load(saved.hidden)
         else:
@@ -310,7 +259,7 @@ class Sparsifier:
         if self._hidden is not None:
             self._hidden.finish()
             self._hidden = None
-            self._updates = range(0)
+            self._updates.stop()
 
     def remove(self) -> None:
         """Unhook from the optimizer; the weights stay sparse. What is hidden is finished first."""
@@ -327,7 +276,7 @@ class Sparsifier:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        self._history.records()  # nothing may be on its way from the device
+        self._updates.history.records()  # nothing may be on its way from the device
         return self.__dict__ | {"_hooks": self._hooks is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -33,12 +33,15 @@ class Zeros:
     def mask_gradients(self) -> None:
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
-    def apply_masks(self, sparsity: float, may_regrow: bool) -> None:
-        """Bring weights and optimizer state in line with new masks; say if what they drop may still come back."""
+    def apply_masks(self, may_be_sparse: bool, may_regrow: bool) -> None:
+        """Bring weights and optimizer state in line with new masks.
+
+        ``may_be_sparse``: there may be zeros in them; ``may_regrow``: what they drop may still come back.
+        """
         if self._followers is not None:
             self._followers.let_go() if may_regrow else self._followers.follow()
         self._zero()
-        self._look_due = sparsity > 0 and self._looks_left > 0
+        self._look_due = may_be_sparse and self._looks_left > 0
 
     def look_after_next_step(self) -> None:
         """Whether inactive weights move, however often that was looked at before."""

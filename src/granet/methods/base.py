@@ -91,8 +91,8 @@ class Method(ABC):
 
     @property
     def has_target(self) -> bool:
-        """Whether ``sparsity`` is asked for; otherwise it is an outcome of the method's other fields."""
-        return True
+        """Whether a sparsity is asked for, above 0; otherwise it is an outcome of the method's other fields."""
+        return self.sparsity > 0
 
     def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method whose masks stay has none)
         """Propose new masks."""
