@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from granet.layers import SparseLayer
+from granet.layers import SparseLayer, unwrapped
 from granet.masking import zero_inactive
 from granet.patterns import FILTERS
 
@@ -52,7 +52,7 @@ class Followers:
 
 def find_followers(model: nn.Module, layers: Sequence[SparseLayer]) -> Followers:
     """Biases by the module that owns the weight, batch norms by tracing the model; a warning if that fails."""
-    model = getattr(model, "_orig_mod", model)  # as written, if torch.compile wraps it
+    model = unwrapped(model)
     modules = dict(model.named_modules())
     filters = {
         name: layer

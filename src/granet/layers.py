@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
 SPARSIFIABLE = (_ConvNd, nn.Linear)
@@ -138,6 +139,12 @@ def _matching(globs: Sequence[str], names: Sequence[str]) -> set[str]:
 def plain_name(name: str) -> str:
     """The parameter's name in the model as written, whether or not ``torch.compile`` wraps it."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model as written: neither compiled nor wrapped for several ranks."""
+    inner = getattr(model, "_orig_mod", model)
+    return unwrapped(inner.module) if isinstance(inner, DistributedDataParallel) else inner
 
 
 def _known(aliases: dict[int, list[str]], default: set[int]) -> str:

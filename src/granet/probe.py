@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.parallel import DistributedDataParallel
 
-from granet.layers import SparseLayer, plain_name
+from granet.layers import SparseLayer, plain_name, unwrapped
 from granet.trained import checked_state
 
 Batch = tuple[Any, Any]
@@ -39,7 +38,7 @@ class Probe:
         trained: Mapping[str, Any] | None = None,
     ) -> None:
         self.method = method
-        self.model = _unwrapped(model)
+        self.model = unwrapped(model)  # in a compiled one there are no second derivatives
         self._batches, self._loss, self._trained = batches, loss, trained
         self.layers = list(layers)
         self._device = layers[0].weight.device
@@ -194,9 +193,3 @@ def _grad(output: Tensor, weights: Sequence[Tensor], create_graph: bool = False)
     if not output.requires_grad:
         return [torch.zeros_like(weight) for weight in weights]
     return torch.autograd.grad(output, weights, create_graph=create_graph, allow_unused=True, materialize_grads=True)
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model as written: neither compiled (no second derivatives there) nor wrapped for several ranks."""
-    inner = getattr(model, "_orig_mod", model)
-    return _unwrapped(inner.module) if isinstance(inner, DistributedDataParallel) else inner

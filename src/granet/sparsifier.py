@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,20 +10,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from granet.clock import Clock
-from granet.distributions import kept
 from granet.filters import Followers, find_followers
-from granet.gradient_memory import take_in
-from granet.history import History, UpdateRecord
+from granet.history import UpdateRecord
 from granet.layers import SparseLayer, find_layers
-from granet.masking import all_finite, zero_inactive
-from granet.memory import check_memory, memory_state
-from granet.methods import Method, may_regrow, method_name
-from granet.optimizer_state import OptimizerState
-from granet.packing import pack_bits, unpack_bits
+from granet.mask_updates import MaskUpdates
+from granet.methods import Method, method_name
 from granet.pattern_net import make_net
 from granet.probe import Batch, Loss, Probe
+from granet.sparsifier_checks import check_floor, check_held, check_optimizer
+from granet.sparsifier_state import read_state, write_state
 from granet.step_hooks import StepHooks, hooked_owners
 from granet.trained import take_over
+from granet.zeros import Zeros
 
 
 def sparsify(
@@ -90,24 +86,15 @@ class Sparsifier:
     ) -> None:
         self.method = method
         self._clock = clock
-        self._updates = method.updates(clock)
+        steps = method.updates(clock)
+        check_floor(floor, layers, method.sparsity)
+        check_optimizer(optimizer)
+        check_held(optimizer, layers, _sparsified_through(optimizer))
         self._layers = {layer.name: layer for layer in layers}
-        self._followers = followers
-        self._masked = [*layers, *(followers.layers if followers else ())]
-        _check_floor(floor, layers, method.sparsity)
-        _check_held(optimizer, layers)
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
         self._optimizer = optimizer
-        self._state = OptimizerState(optimizer)
-        self._memory = method.gradient_memory
-        if self._memory is not None:
-            self._memory.begin(layers, self._updates)
-        self._history = History(self._net.numel)
-        self._target = method.target(clock)
-        self._said: set[str] = set()
-        self._always_mask = False
-        self._leak_check_due = False
-        self._leak_checks_left = 2
+        self._zeros = Zeros(layers, followers, optimizer)
+        self._updates = MaskUpdates(method, self._net, optimizer, steps, clock)
 
         self._net.open(draw=0, movable=layers, accept=torch.tensor(True, device=self._net.device))
         self._net.probe = probe
@@ -117,8 +104,6 @@ class Sparsifier:
         if self._net.start is not None:
             take_over(probe.model, self._net.start)
             self._net.start = None
-        if not method.has_target:
-            self._target = self.sparsity
         self._hidden = method.hide(probe.model, layers, optimizer)
         self._apply_masks()
         self._hooks: StepHooks | None = self._hook()
@@ -143,8 +128,8 @@ class Sparsifier:
 
     @property
     def target_sparsity(self) -> float:
-        """What the method asked for at the last update."""
-        return self._target
+        """What the method asked for at the last update; the sparsity there is, if it asks for none."""
+        return self._updates.target if self.method.has_target else self.sparsity
 
     @property
     def step(self) -> int:
@@ -154,7 +139,7 @@ class Sparsifier:
     @property
     def history(self) -> list[UpdateRecord]:
         """One record for each update so far."""
-        return self._history.records()
+        return self._updates.history.records()
 
     # The training step.
 
@@ -164,12 +149,11 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it before that only to read or clip the gradients as the
         optimizer will see them; growth still sees the dense gradients.
         """
-        if self._update_is_next or self._gradient_is_wanted:
-            self._keep_gradients()
+        self._updates.keep_gradients(self._clock)
         if self._hidden is not None:
             self._hidden.pull_back()
-            return
-        zero_inactive((layer.weight.grad, layer.mask) for layer in self._masked if layer.weight.grad is not None)
+        else:
+            self._zeros.mask_gradients()
 
     def advance(self) -> None:
         """Count one optimizer step and, if it is time, update the masks.
@@ -181,36 +165,21 @@ class Sparsifier:
             raise ValueError(
                 f"method={method_name(self.method)!r}: needs optimizer.step(), its step cannot be replayed"
             )
-        due = self._update_is_next
-        if self._memory is not None and self._gradient_is_wanted:
-            take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
-            if not due:
-                self._forget_gradients()
+        due = self._updates.is_next(self._clock)
+        self._updates.remember_gradients(self._clock)
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
-        if self._always_mask or self._leak_check_due:
-            self._mask_leaks()
+        self._zeros.after_step(self._updates.history)
         if due:
-            self._update()
-        for record in self._history.arrived():
-            if record.skipped:
-                self._say_once(
-                    "finite", f"step {record.step}: a gradient is not finite, so this mask update is skipped"
-                )
-
-    @property
-    def _update_is_next(self) -> bool:
-        return self._clock.step + 1 in self._updates
-
-    @property
-    def _gradient_is_wanted(self) -> bool:
-        return self._memory is not None and self._memory.wants(self._clock.step + 1, self._updates)
+            self._updates.update(self._clock)
+            self._apply_masks()
+        self._updates.warn_of_skipped()
 
     def _prepare(self) -> bool:
         self._show()  # a step that ended in an exception may have left what is hidden in the weights
         self.mask_gradients()
         if self._hidden is not None:
             self._hidden.enter(self._clock)
-        return self.method.step_on_update or not self._update_is_next
+        return self.method.step_on_update or not self._updates.is_next(self._clock)
 
     def _show(self) -> None:
         """The weights are to be those that the model is evaluated with."""
@@ -219,102 +188,15 @@ class Sparsifier:
 
     def _give_up(self) -> None:
         self._show()
-        self._forget_gradients()
-
-    # The mask update.
-
-    def _keep_gradients(self) -> None:
-        """Hold on to the gradients until the update: dense copies for growth, else just what the optimizer sees."""
-        new = []
-        for layer in self._layers.values():
-            grad = layer.weight.grad
-            if grad is None:
-                layer.gradient = None
-            elif not self.method.needs_gradient:
-                layer.gradient = grad.detach()
-            elif layer.gradient is None or layer.gradient_source is None or layer.gradient_source() is not grad:
-                new.append((layer, grad))
-            else:
-                # The same tensor before the same step. Masked already, it has nothing to add; with a new backward pass
-                # in it (the step before was given up), it replaces what was kept.
-                fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
-                layer.gradient = torch.where(fresh, grad.detach(), layer.gradient)
-        if new:
-            copies = torch._foreach_mul([grad.detach() for _, grad in new], 1)
-            for (layer, grad), copy in zip(new, copies, strict=True):
-                layer.gradient, layer.gradient_source = copy, weakref.ref(grad)
-
-    def _update(self) -> None:
-        movable, gradients = [], []
-        for layer in self._layers.values():
-            if layer.gradient is None and layer.weight.grad is not None:
-                layer.gradient = layer.weight.grad.detach()
-            if layer.gradient is None:
-                self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
-            else:
-                movable.append(layer)
-                gradients.append(layer.gradient)
-        if movable:
-            self._target = self.method.target(self._clock)
-            accept = all_finite(gradients, self._net.device)
-            if self.method.needs_rate:
-                self._read_rates()
-            self._net.open(self._clock.step, movable, accept)
-            self.method.update(self._net, self._clock)
-            self._net.commit()
-            self._apply_masks()
-            if self.method.logged(self._clock):
-                self._history.add(
-                    self._clock.step, self._target, self._net.pruned, self._net.regrown, accept, self._net.active,
-                    self._net.ever_active,
-                )  # fmt: skip
-        if self._memory is not None:
-            self._memory.updated(self._net.layers)
-        self._forget_gradients()
-
-    def _read_rates(self) -> None:
-        for group in self._optimizer.param_groups:
-            held = {id(parameter) for parameter in group["params"]}
-            for layer in self._layers.values():
-                if id(layer.weight) in held:
-                    layer.rate = group["lr"]
-
-    def _forget_gradients(self) -> None:
-        for layer in self._layers.values():
-            layer.gradient = layer.gradient_source = None
+        self._updates.forget_gradients()
 
     def _apply_masks(self) -> None:
         """Weights and optimizer state become zero where the masks now say inactive."""
         if self._hidden is not None:
             self._hidden.show()  # what is hidden, and its optimizer state, stays
-            return
-        if self._followers is not None:
-            last = self._updates[-1] if self._updates and may_regrow(self.method) else 0
-            self._followers.follow() if self._clock.step >= last else self._followers.let_go()
-        zero_inactive((layer.weight, layer.mask) for layer in self._masked)
-        self._state.clear_inactive(self._masked)
-        self._leak_check_due = self._target > 0 and self._leak_checks_left > 0
-
-    def _mask_leaks(self) -> None:
-        """Some optimizers move weights whose gradient is zero (Muon, L-BFGS): notice it, and mask their weights too.
-
-        The host waits for the device here, so this is looked at only after the first step with masks and after the
-        first one with changed masks.
-        """
-        if self._leak_check_due:
-            self._leak_check_due = False
-            history = self._history.records()
-            self._leak_checks_left -= not (history and history[-1].skipped)  # no mask changed there
-            moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._masked)
-            self._always_mask = self._always_mask or any(map(bool, moved))
-        if self._always_mask:
-            zero_inactive((layer.weight, layer.mask) for layer in self._masked)
-            self._state.clear_inactive(self._masked)
-
-    def _say_once(self, topic: str, message: str) -> None:
-        if topic not in self._said:
-            self._said.add(topic)
-            warnings.warn(f"granet: {message}", stacklevel=2)
+        else:
+            may_be_sparse = self._updates.target > 0 or not self.method.has_target
+            self._zeros.apply_masks(may_be_sparse, self._updates.may_regrow(self._clock))
 
     # State, copies, the end.
 
@@ -323,70 +205,34 @@ class Sparsifier:
 
         Random masks are a function of seed, layer and step, so these are the whole state of the random numbers.
         """
-        first = next(iter(self._layers.values()))
-        return {
-            "method": method_name(self.method),
-            "step": self._clock.step,
-            "seed": first.seed,
-            "target_sparsity": self._target,
-            "shapes": {name: list(layer.weight.shape) for name, layer in self._layers.items()},
-            "masks": {name: pack_bits(layer.mask) for name, layer in self._layers.items()},
-            "memory": memory_state(self._net),
-            "history": self._history.state(),
-        } | ({"hidden": self._hidden.state()} if self._hidden is not None else {})
+        return write_state(
+            method_name(self.method),
+            self._clock.step,
+            self.target_sparsity,
+            self._net,
+            self._updates.history,
+            self._hidden,
+        )
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where :meth:`state_dict` was taken; load the model and the optimizer first."""
-        masks, history = self._check_state(state)
-        for tensor, value in check_memory(self._net, state.get("memory", {})):
+        saved = read_state(state, method_name(self.method), self._net, self._hidden)
+        for tensor, value in saved.memory:
             tensor.copy_(value)
         for name, layer in self._layers.items():
-            layer.mask.copy_(masks[name])
-            layer.seed = state["seed"]
+            layer.mask.copy_(saved.masks[name])
+            layer.seed = saved.seed
             layer.gradient = None
-        self._net.active.copy_(torch.tensor([int(masks[name].sum()) for name in self._layers]))
-        self._clock = Clock(state["step"], self._clock.total_steps, self._clock.steps_per_epoch)
-        self._target = state["target_sparsity"]
-        self._history.load(history)
-        if self._hidden is not None and "hidden" in state:
-            self._hidden.load(state["hidden"])
+        self._net.active.copy_(torch.tensor([int(mask.sum()) for mask in saved.masks.values()]))
+        self._clock = Clock(saved.step, self._clock.total_steps, self._clock.steps_per_epoch)
+        self._updates.target = saved.target
+        self._updates.history.load(saved.history)
+        if self._hidden is not None and saved.hidden is not None:
+            self._hidden.load(saved.hidden)
         else:
             self._drop_hidden()  # nothing is hidden after finish()
             self._apply_masks()
-
-    def _check_state(self, state: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[UpdateRecord]]:
-        """The masks and the history in a state dict; ValueError if it is not one of this model and method."""
-        wanted = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
-        missing = wanted - set(state) if isinstance(state, Mapping) else wanted
-        if missing:
-            raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
-        if state["method"] != method_name(self.method):
-            raise ValueError(f"state['method']={state['method']!r}: must be {method_name(self.method)!r}, as here")
-        if not isinstance(state["step"], int) or state["step"] < 0:
-            raise ValueError(f"state['step']={state['step']!r}: must be a number of optimizer steps, 0 or more")
-        if "hidden" in state:
-            if self._hidden is None:
-                raise ValueError("state['hidden']: is of a training that goes on, but this one is finished")
-            self._hidden.check(state["hidden"])
-        shapes = {name: list(layer.weight.shape) for name, layer in self._layers.items()}
-        for name in [*shapes, *state["shapes"]]:
-            here, there = shapes.get(name), state["shapes"].get(name)
-            if here != there:
-                raise ValueError(f"state['shapes'][{name!r}]={there}: is of another model, this one has {here}")
-        masks = {}
-        for name, layer in self._layers.items():
-            try:
-                masks[name] = unpack_bits(state["masks"][name], layer.weight.shape)
-                self._net.check_mask(layer, masks[name])
-            except (KeyError, ValueError) as error:
-                raise ValueError(
-                    f"state['masks'][{name!r}]: must be the packed mask of that weight ({error})"
-                ) from error
-        try:
-            return masks, [UpdateRecord.from_dict(record) for record in state["history"]]
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"state['history']: must be a list of update records ({error})") from error
 
     @property
     def hidden(self) -> bool:
@@ -407,13 +253,13 @@ class Sparsifier:
             self._net.commit()
             self._drop_hidden()
             self._apply_masks()
-            self._leak_check_due = True  # whatever the target was, there are zeros to keep from now on
+            self._zeros.look_after_next_step()  # whatever the target was, there are zeros to keep from now on
 
     def _drop_hidden(self) -> None:
         if self._hidden is not None:
             self._hidden.finish()
             self._hidden = None
-            self._updates = range(0)
+            self._updates.stop()
 
     def remove(self) -> None:
         """Unhook from the optimizer; the weights stay sparse. What is hidden is finished first."""
@@ -430,7 +276,7 @@ class Sparsifier:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        self._history.records()  # nothing may be on its way from the device
+        self._updates.history.records()  # nothing may be on its way from the device
         return self.__dict__ | {"_hooks": self._hooks is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -439,31 +285,7 @@ class Sparsifier:
         self._hooks = self._hook() if state["_hooks"] else None
 
 
-def _check_floor(floor: int, layers: Sequence[SparseLayer], sparsity: float) -> None:
-    if not isinstance(floor, int) or floor < 0:
-        raise ValueError(f"floor={floor!r}: must be a whole number of weights, 0 or more")
-    keep = kept(sum(layer.numel for layer in layers), sparsity)
-    least = sum(min(floor, layer.numel) for layer in layers)
-    if keep < least:
-        raise ValueError(
-            f"sparsity={sparsity!r}: leaves {keep} weights, but floor={floor} asks for at least {least} in "
-            f"{len(layers)} layers"
-        )
-
-
-def _check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
-    if not isinstance(optimizer, Optimizer):
-        raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    for other in hooked_owners(optimizer):
-        taken = {id(layer.weight) for layer in other.layers.values()} if isinstance(other, Sparsifier) else set()
-        for layer in layers:
-            if id(layer.weight) in taken:
-                raise ValueError(f"optimizer: {layer.name!r} is sparsified through it already; remove() that first")
-    missing = [layer.name for layer in layers if id(layer.weight) not in held]
-    if missing:
-        raise ValueError(
-            f"optimizer: does not hold {missing[0]!r}"
-            + (f" and {len(missing) - 1} more of the model's weights" if len(missing) > 1 else "")
-            + "; give it the model's parameters, or exclude these"
-        )
+def _sparsified_through(optimizer: Optimizer) -> list[SparseLayer]:
+    """The layers of all sparsifiers that are hooked to this optimizer."""
+    owners = (owner for owner in hooked_owners(optimizer) if isinstance(owner, Sparsifier))
+    return [layer for owner in owners for layer in owner.layers.values()]

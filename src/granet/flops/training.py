@@ -5,6 +5,7 @@ pass through the dense network and f_S of one through the sparse network of that
 
     3 f_S           forward f_S, gradient of the activations f_S, gradient of the active weights f_S
     2 f_S + f_D     where the method needs the gradient of every weight
+    3 f_D           where it uses every weight until the end, and masks only say what will go
 
 A method says by `Method.dense_gradient` which steps those are. Finding the new masks, the loss and the optimizer's own
 arithmetic are not counted, nor are passes over data before the first step.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from granet.flops.report import FlopsReport
+from granet.gradient_memory import MeanGradient
 from granet.history import UpdateRecord
 from granet.methods.base import DenseGradient
 
@@ -65,6 +67,8 @@ class TrainingFlops:
     active: tuple[int, ...]
     """Their active weights before the first step."""
     dense_gradient: DenseGradient
+    batches: int = 1
+    """How many steps' dense gradients an update reads, its own step included; they are counted with it."""
 
     def __post_init__(self) -> None:
         if self.dense_gradient not in get_args(DenseGradient):
@@ -79,7 +83,9 @@ class TrainingFlops:
             raise ValueError(f"sparsifier.step={sparsifier.step}: must be 0, the masks before the first step count too")
         layers = sparsifier.layers
         active = tuple(layer.active for layer in layers.values())
-        return TrainingFlops(report, tuple(layers), active, sparsifier.method.dense_gradient)
+        memory = sparsifier.method.gradient_memory
+        batches = memory.batches if isinstance(memory, MeanGradient) else 1
+        return TrainingFlops(report, tuple(layers), active, sparsifier.method.dense_gradient, batches)
 
     def forward(self, active: Sequence[int]) -> int:
         """f_S: FLOPs of a forward pass with so many active weights in each layer."""
@@ -104,7 +110,7 @@ class TrainingFlops:
                 break
             total += self._stretch(record.step - done, f_sparse)
             if self.dense_gradient == "on updates":
-                total += f_dense - f_sparse
+                total += self.batches * (f_dense - f_sparse)
             done = record.step
             if record.active != active:
                 active, f_sparse = record.active, self.forward(record.active)
@@ -113,5 +119,6 @@ class TrainingFlops:
 
     def _stretch(self, steps: int, f_sparse: int) -> int:
         """The cost of steps with the same masks, apart from dense gradients on updates."""
-        gradient = self.report.dense if self.dense_gradient == "always" else f_sparse
-        return steps * (2 * f_sparse + gradient)
+        gradient = f_sparse if self.dense_gradient in ("never", "on updates") else self.report.dense
+        passes = self.report.dense if self.dense_gradient == "all passes" else f_sparse
+        return steps * (2 * passes + gradient)

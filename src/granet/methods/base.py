@@ -20,7 +20,7 @@ from granet.layers import SparseLayer
 from granet.net import SparseNet
 from granet.patterns import check_pattern
 
-DenseGradient = Literal["never", "on updates", "always"]
+DenseGradient = Literal["never", "on updates", "always", "all passes"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Method(ABC):
     """
 
     takes_pattern: ClassVar[bool] = False
-    """It works with every pattern, not only on single weights."""
+    """It works with every pattern, not only on single weights: ``sprout``, ``prune_to`` and ``regenerate`` do."""
     needs_gradient: ClassVar[bool] = False
     """Growth reads the dense gradient, so it is kept on update steps."""
     needs_rate: ClassVar[bool] = False
@@ -65,7 +65,10 @@ class Method(ABC):
 
     @property
     def dense_gradient(self) -> DenseGradient:
-        """The steps that need the gradient of every weight, not of the active ones alone: training FLOPs count it."""
+        """The steps that need the gradient of every weight, not of the active ones alone: training FLOPs count it.
+
+        ``"all passes"``: and the forward pass uses every weight too, whatever the masks say.
+        """
         return "on updates" if self.needs_gradient else "never"
 
     @abstractmethod
@@ -91,8 +94,8 @@ class Method(ABC):
 
     @property
     def has_target(self) -> bool:
-        """Whether ``sparsity`` is asked for; otherwise it is an outcome of the method's other fields."""
-        return True
+        """Whether a sparsity is asked for, above 0; otherwise it is an outcome of the method's other fields."""
+        return self.sparsity > 0
 
     def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method whose masks stay has none)
         """Propose new masks."""

@@ -64,10 +64,6 @@ class SIS(Method):
         for field in ("batches", "iterations"):
             check_count(field, getattr(self, field))
 
-    @property
-    def has_target(self) -> bool:
-        return self.tolerance is None
-
     def begin(self, net: SparseNet) -> None:
         probe = net.probe
         trained, own = probe.trained_state(), probe.state()

@@ -14,7 +14,7 @@ from granet.clock import Clock, Time
 from granet.hidden import Hidden, VariationalNoise
 from granet.layers import SparseLayer
 from granet.masking import all_finite
-from granet.methods.base import Method, recorded, register
+from granet.methods.base import DenseGradient, Method, recorded, register
 from granet.net import SparseNet
 from granet.scores import signal_to_noise
 
@@ -68,6 +68,11 @@ class VD(Method):
                 raise ValueError(f"{field}={value!r}: must be a finite number")
         if self.kl_scale < 0:
             raise ValueError(f"kl_scale={self.kl_scale!r}: must not be negative")
+
+    @property
+    def dense_gradient(self) -> DenseGradient:
+        """Weights that count as pruned are trained on. (The second product that the noise takes is not counted.)"""
+        return "all passes"
 
     def begin(self, net: SparseNet) -> None:
         """Dense, but for the weights that are mostly noise already."""

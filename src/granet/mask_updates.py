@@ -1,0 +1,106 @@
+"""The mask updates of a training: when they come, what is kept for them to read, and what they did."""
+
+from __future__ import annotations
+
+import warnings
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from granet.clock import Clock
+from granet.gradient_memory import take_in
+from granet.history import History
+from granet.masking import all_finite
+from granet.methods import Method, may_regrow
+from granet.net import SparseNet
+from granet.readings import copy_gradients, forget_gradients, read_rates, refer_to_gradients, with_gradient
+
+
+class MaskUpdates:
+    """Lets a method move the masks of a net at its times. A clock given here shows the steps taken so far."""
+
+    def __init__(self, method: Method, net: SparseNet, optimizer: Optimizer, steps: range, clock: Clock) -> None:
+        self._method = method
+        self._net = net
+        self._optimizer = optimizer
+        self._steps = steps
+        self._memory = method.gradient_memory
+        if self._memory is not None:
+            self._memory.begin(net.layers, steps)
+        self.history = History(net.numel)
+        self.target = method.target(clock)
+        """What the method asked for at the last update; means nothing if it asks for nothing."""
+        self._said: set[str] = set()
+
+    def is_next(self, clock: Clock) -> bool:
+        """Whether the masks change after the next step."""
+        return clock.step + 1 in self._steps
+
+    def may_regrow(self, clock: Clock) -> bool:
+        """Whether a weight that is gone by now may return."""
+        return bool(self._steps) and clock.step < self._steps[-1] and may_regrow(self._method)
+
+    def stop(self) -> None:
+        """There are no more updates."""
+        self._steps = range(0)
+
+    # Gradients, from before they are masked until the step is over.
+
+    def keep_gradients(self, clock: Clock) -> None:
+        """Before gradients are masked: hold on to what an update will read of them."""
+        if self.is_next(clock) or self._remembers_next(clock):
+            keep = copy_gradients if self._method.needs_gradient else refer_to_gradients
+            keep(self._net.layers)
+
+    def remember_gradients(self, clock: Clock) -> None:
+        """After a step that was taken; the clock does not show it yet."""
+        if self._memory is not None and self._remembers_next(clock):
+            take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
+            if not self.is_next(clock):
+                self.forget_gradients()
+
+    def forget_gradients(self) -> None:
+        forget_gradients(self._net.layers)
+
+    def _remembers_next(self, clock: Clock) -> bool:
+        return self._memory is not None and self._memory.wants(clock.step + 1, self._steps)
+
+    # The update itself.
+
+    def update(self, clock: Clock) -> None:
+        """Write new masks; weights are not touched. Layers without a gradient are left as they are."""
+        movable = with_gradient(self._net.layers)
+        for layer in self._net.layers:
+            if layer.gradient is None:
+                self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
+        if movable:
+            gradients: list[Tensor] = [layer.gradient for layer in movable if layer.gradient is not None]
+            accept = all_finite(gradients, self._net.device)
+            self.target = self._method.target(clock)
+            if self._method.needs_rate:
+                read_rates(self._optimizer, self._net.layers)
+            self._net.open(clock.step, movable, accept)
+            self._method.update(self._net, clock)
+            self._net.commit()
+            if self._method.logged(clock):
+                self._record(clock, accept)
+        if self._memory is not None:
+            self._memory.updated(self._net.layers)
+        self.forget_gradients()
+
+    def _record(self, clock: Clock, accept: Tensor) -> None:
+        net, target = self._net, self.target if self._method.has_target else None
+        self.history.add(clock.step, target, net.pruned, net.regrown, accept, net.active, net.ever_active)
+
+    def warn_of_skipped(self) -> None:
+        """Of updates that the device did not make, as far as the host knows by now."""
+        for record in self.history.arrived():
+            if record.skipped:
+                self._say_once(
+                    "finite", f"step {record.step}: a gradient is not finite, so this mask update is skipped"
+                )
+
+    def _say_once(self, topic: str, message: str) -> None:
+        if topic not in self._said:
+            self._said.add(topic)
+            warnings.warn(f"granet: {message}", stacklevel=2)

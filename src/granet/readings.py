@@ -1,0 +1,59 @@
+"""What a mask update reads of the step before it: gradients, kept from before they are masked, and learning rates."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+import torch
+from torch.optim import Optimizer
+
+from granet.layers import SparseLayer
+
+
+def refer_to_gradients(layers: Sequence[SparseLayer]) -> None:
+    """For updates that only ask whether there is a finite gradient: what the optimizer sees will do."""
+    for layer in layers:
+        layer.gradient = None if layer.weight.grad is None else layer.weight.grad.detach()
+
+
+def copy_gradients(layers: Sequence[SparseLayer]) -> None:
+    """For growth: a dense copy of each gradient, to be called before they are masked, and perhaps again after."""
+    new = []
+    for layer in layers:
+        grad = layer.weight.grad
+        if grad is None:
+            layer.gradient = None
+        elif layer.gradient is None or layer.gradient_source is None or layer.gradient_source() is not grad:
+            new.append((layer, grad))
+        else:
+            # The same tensor before the same step. Masked already, it has nothing to add; with a new backward pass
+            # in it (the step before was given up), it replaces what was kept.
+            fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
+            layer.gradient = torch.where(fresh, grad.detach(), layer.gradient)
+    if new:
+        copies = torch._foreach_mul([grad.detach() for _, grad in new], 1)
+        for (layer, grad), copy in zip(new, copies, strict=True):
+            layer.gradient, layer.gradient_source = copy, weakref.ref(grad)
+
+
+def with_gradient(layers: Sequence[SparseLayer]) -> list[SparseLayer]:
+    """The layers that have a gradient: the one kept or, if none was, what ``.grad`` holds now."""
+    for layer in layers:
+        if layer.gradient is None and layer.weight.grad is not None:
+            layer.gradient = layer.weight.grad.detach()
+    return [layer for layer in layers if layer.gradient is not None]
+
+
+def forget_gradients(layers: Sequence[SparseLayer]) -> None:
+    for layer in layers:
+        layer.gradient = layer.gradient_source = None
+
+
+def read_rates(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
+    """Each layer's ``rate`` becomes the learning rate of its weight's group."""
+    for group in optimizer.param_groups:
+        held = {id(parameter) for parameter in group["params"]}
+        for layer in layers:
+            if id(layer.weight) in held:
+                layer.rate = group["lr"]

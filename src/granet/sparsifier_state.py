@@ -1,0 +1,104 @@
+"""The state of a sparsifier as it is saved: tensors and plain values only, checked whole before any of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from granet.hidden import Hidden
+from granet.history import History, UpdateRecord
+from granet.memory import check_memory, memory_state
+from granet.net import SparseNet
+from granet.packing import pack_bits, unpack_bits
+
+_KEYS = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A state dict that fits the model and the method it is to be loaded into."""
+
+    step: int
+    seed: int
+    target: float
+    masks: dict[str, Tensor]
+    memory: list[tuple[Tensor, Tensor]]
+    """The tensors that the method keeps here, each with its saved value."""
+    history: list[UpdateRecord]
+    hidden: Mapping[str, Mapping[str, Tensor]] | None
+    """None if nothing was hidden (any more)."""
+
+
+def write_state(
+    method: str, step: int, target: float, net: SparseNet, history: History, hidden: Hidden | None
+) -> dict[str, Any]:
+    """Masks (packed bits), counters, seed and history.
+
+    Random masks are a function of seed, layer and step, so these are the whole state of the random numbers.
+    """
+    return {
+        "method": method,
+        "step": step,
+        "seed": net.layers[0].seed,
+        "target_sparsity": target,
+        "shapes": _shapes(net),
+        "masks": {layer.name: pack_bits(layer.mask) for layer in net.layers},
+        "memory": memory_state(net),
+        "history": history.state(),
+    } | ({"hidden": hidden.state()} if hidden is not None else {})
+
+
+def read_state(state: Mapping[str, Any], method: str, net: SparseNet, hidden: Hidden | None) -> SavedState:
+    """What :func:`write_state` wrote; ValueError if it is not of this model and method."""
+    missing = _KEYS - set(state) if isinstance(state, Mapping) else _KEYS
+    if missing:
+        raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
+    if state["method"] != method:
+        raise ValueError(f"state['method']={state['method']!r}: must be {method!r}, as here")
+    if not isinstance(state["step"], int) or state["step"] < 0:
+        raise ValueError(f"state['step']={state['step']!r}: must be a number of optimizer steps, 0 or more")
+    if "hidden" in state:
+        if hidden is None:
+            raise ValueError("state['hidden']: is of a training that goes on, but this one is finished")
+        hidden.check(state["hidden"])
+    shapes = _shapes(net)
+    for name in [*shapes, *state["shapes"]]:
+        here, there = shapes.get(name), state["shapes"].get(name)
+        if here != there:
+            raise ValueError(f"state['shapes'][{name!r}]={there}: is of another model, this one has {here}")
+    return SavedState(
+        step=state["step"],
+        seed=state["seed"],
+        target=state["target_sparsity"],
+        masks=_read_masks(state["masks"], net),
+        history=_read_history(state["history"]),
+        memory=check_memory(net, state.get("memory", {})),
+        hidden=state.get("hidden"),
+    )
+
+
+def _shapes(net: SparseNet) -> dict[str, list[int]]:
+    return {layer.name: list(layer.weight.shape) for layer in net.layers}
+
+
+def _read_masks(packed: Mapping[str, Tensor], net: SparseNet) -> dict[str, Tensor]:
+    masks = {}
+    for layer in net.layers:
+        try:
+            masks[layer.name] = unpack_bits(packed[layer.name], layer.weight.shape)
+            net.check_mask(layer, masks[layer.name])
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"state['masks'][{layer.name!r}]: must be the packed mask of that weight ({error})"
+            ) from error
+    return masks
+
+
+def _read_history(records: list[dict[str, Any]]) -> list[UpdateRecord]:
+    try:
+        return [UpdateRecord.from_dict(record) for record in records]
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"state['history']: must be a list of update records ({error})") from error

@@ -1,0 +1,63 @@
+"""Holding at zero what the masks say is inactive: weights, their gradients and their optimizer state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch.optim import Optimizer
+
+from granet.filters import Followers
+from granet.history import History
+from granet.layers import SparseLayer
+from granet.masking import zero_inactive
+from granet.optimizer_state import OptimizerState
+
+
+class Zeros:
+    """The zeros of some layers and, where whole filters are dropped, of the biases that follow them.
+
+    With masked gradients nearly every optimizer leaves inactive weights at zero. Some move them all the same (Muon
+    mixes the gradients of a matrix, L-BFGS those of several steps); that is noticed, and from then on the weights are
+    masked after every step. The host waits for the device to look at weights, so this is done only after the first
+    step with masks and after the first one with changed masks.
+    """
+
+    def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
+        self._followers = followers
+        self._layers = [*layers, *(followers.layers if followers else ())]
+        self._state = OptimizerState(optimizer)
+        self._leaking = False
+        self._look_due = False
+        self._looks_left = 2
+
+    def mask_gradients(self) -> None:
+        zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
+
+    def apply_masks(self, may_be_sparse: bool, may_regrow: bool) -> None:
+        """Bring weights and optimizer state in line with new masks.
+
+        ``may_be_sparse``: there may be zeros in them; ``may_regrow``: what they drop may still come back.
+        """
+        if self._followers is not None:
+            self._followers.let_go() if may_regrow else self._followers.follow()
+        self._zero()
+        self._look_due = may_be_sparse and self._looks_left > 0
+
+    def look_after_next_step(self) -> None:
+        """Whether inactive weights move, however often that was looked at before."""
+        self._look_due = True
+
+    def after_step(self, history: History) -> None:
+        """Zero what the optimizer has moved against the masks, if it is one that does."""
+        if self._look_due:
+            self._look_due = False
+            records = history.records()
+            self._looks_left -= not (records and records[-1].skipped)  # no mask changed there
+            moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers)
+            self._leaking = self._leaking or any(map(bool, moved))
+        if self._leaking:
+            self._zero()
+
+    def _zero(self) -> None:
+        zero_inactive((layer.weight, layer.mask) for layer in self._layers)
+        self._state.clear_inactive(self._layers)

@@ -1,0 +1,229 @@
+"""What holds for every registered method, whichever it is: a method added later is tested here by itself."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import granet
+from granet.flops import TrainingFlops, flops
+
+STEPS, EPOCH, SPARSITY = 12, 2, 0.6
+SHORT = {
+    "every": 2,
+    "end": 8,
+    "rounds": 3,
+    "log_every": 1,
+    "batches": 1,
+    "iterations": 5,
+    "examples": 32,
+    "s_init": -3.0,
+}
+"""Fields that must fit so short a training, where a method has them."""
+METHODS = [info.name for info in granet.list_methods()]
+every_method = pytest.mark.parametrize("name", METHODS)
+pytestmark = pytest.mark.filterwarnings("ignore:granet. sparsity=.* str reached")
+
+
+def create(name: str, **fields: Any) -> granet.Method:
+    cls = next(info.cls for info in granet.list_methods() if info.name == name)
+    has = {field.name for field in dataclasses.fields(cls)}
+    short = {field: value for field, value in SHORT.items() if field in has}
+    return granet.create_method(name, **({"sparsity": SPARSITY} | short | fields))
+
+
+def info(name: str) -> granet.MethodInfo:
+    return next(info for info in granet.list_methods() if info.name == name)
+
+
+def net(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 4)
+    )
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(8, 2, 5, 5, generator=torch.Generator().manual_seed(step))
+    return x, x.flatten(1)[:, :4].argmax(1)
+
+
+class Run:
+    """A training whose noise is a function of the step; ``steps`` are those taken."""
+
+    def __init__(self, method: granet.Method, seed: int = 0) -> None:
+        self.model = net(seed)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+        self.sparsifier = granet.sparsify(
+            self.model,
+            self.optimizer,
+            method,
+            total_steps=STEPS,
+            steps_per_epoch=EPOCH,
+            batches=[batch(100 + i) for i in range(4)],
+            loss=nn.functional.cross_entropy,
+            trained=net(9).state_dict(),
+        )
+        self.steps = 0
+
+    def backward(self) -> None:
+        x, y = batch(self.steps)
+        torch.manual_seed(self.steps)
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(x), y).backward()
+
+    def take_step(self) -> None:
+        self.optimizer.step()
+        self.steps += 1
+
+    def train(self, steps: int) -> Run:
+        for _ in range(steps):
+            self.backward()
+            self.take_step()
+        return self
+
+    def parts(self) -> dict[str, Any]:
+        return {"model": self.model, "optimizer": self.optimizer, "sparsifier": self.sparsifier}
+
+    def state(self) -> dict[str, Any]:
+        return copy.deepcopy({name: part.state_dict() for name, part in self.parts().items()})
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        return tuple(int(mask.sum()) for mask in self.sparsifier.masks.values())
+
+    def masked_zeros(self) -> int:
+        """Weights that are zero; every inactive one must be among them."""
+        for layer in self.sparsifier.layers.values():
+            assert not layer.weight[~layer.mask].any()
+        return sum(int((layer.weight == 0).sum()) for layer in self.sparsifier.layers.values())
+
+
+def same(a: Any, b: Any) -> bool:
+    """The same bits, in nested dicts and lists of tensors and plain values."""
+    if isinstance(a, Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+@every_method
+def test_a_training_from_beginning_to_end(name: str) -> None:
+    run = Run(create(name))
+    numel = sum(layer.numel for layer in run.sparsifier.layers.values())
+    for step in range(1, STEPS + 1):
+        run.train(1)
+        records = run.sparsifier.history
+        if records and records[-1].step == step:
+            assert records[-1].active == run.active
+            assert records[-1].achieved == run.sparsifier.sparsity == (numel - sum(run.active)) / numel
+        if run.sparsifier.method.dense_gradient != "all passes":
+            run.masked_zeros()
+    assert bool(records) == info(name).changes_masks
+    run.sparsifier.finish()
+    if info(name).has_target:
+        assert sum(run.active) == numel - round(numel * SPARSITY)
+        assert run.sparsifier.target_sparsity == SPARSITY
+    run.masked_zeros()
+    run.sparsifier.remove()
+    assert len(run.optimizer.param_groups) == 1 and not run.optimizer._optimizer_step_pre_hooks
+    assert set(run.model.state_dict()) == set(net(0).state_dict())
+    zeros = run.masked_zeros()
+    run.train(1)  # an ordinary training now: nothing masks the gradients
+    assert sum(int((p == 0).sum()) for p in run.model.parameters()) < zeros or zeros == 0
+
+
+@every_method
+def test_a_training_goes_on_from_its_state_bit_for_bit(name: str) -> None:
+    whole = Run(create(name)).train(7)
+    state = whole.state()
+    resumed = Run(create(name), seed=5)
+    for part, value in resumed.parts().items():
+        value.load_state_dict(state[part])
+    resumed.steps = 7
+    assert same(resumed.state(), state)
+    for run in (whole, resumed):
+        run.train(STEPS - 7).sparsifier.finish()
+    assert same(whole.state(), resumed.state())
+
+
+@every_method
+def test_a_copy_goes_its_own_way(name: str) -> None:
+    run = Run(create(name)).train(5)
+    twin, before = copy.deepcopy(run), run.state()
+    assert same(twin.state(), before)
+    twin.train(STEPS - 5).sparsifier.finish()
+    assert same(run.state(), before)
+    run.train(STEPS - 5).sparsifier.finish()
+    assert same(run.state(), twin.state())
+
+
+def final_state(method: granet.Method, disturbed: set[int]) -> dict[str, Any]:
+    """How a training ends if, in these steps, noise is added to the gradients of inactive weights."""
+    run = Run(method)
+    for step in range(1, STEPS + 1):
+        run.backward()
+        if step in disturbed:
+            for layer in run.sparsifier.layers.values():
+                assert layer.weight.grad is not None
+                layer.weight.grad += torch.randn_like(layer.weight) * ~layer.mask
+        run.take_step()
+    return run.state()
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in METHODS if name not in ("str", "vd")),
+    ("str", {"every": 1}),  # its masks change at every step, and are counted as of the last record
+    ("vd", {"log_sigma2": -2.0}),  # some weights are mostly noise from the start
+    ("rigl", {"every": 4, "end": 9, "grow_batches": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), VARIANTS)
+def test_training_flops_count_the_dense_gradients_that_are_read(name: str, fields: dict[str, Any]) -> None:
+    """Noise in a gradient that is not counted must change nothing, and in one that is counted, something."""
+    method = create(name, **fields)
+    run = Run(method)
+    report = flops(run.model, batch(0)[0], {})
+    cost = TrainingFlops.of(report, run.sparsifier)
+    passes = []
+    for _ in range(STEPS):
+        passes.append(flops(run.model, batch(0)[0], run.sparsifier.masks).sparse)
+        run.train(1)
+    updates = [record.step for record in run.sparsifier.history]
+    every_step = set(range(1, STEPS + 1))
+    counted = {
+        "never": set(),
+        "on updates": {step - i for step in updates for i in range(fields.get("grow_batches", 1))},
+        "always": every_step,
+        "all passes": every_step,
+    }[method.dense_gradient]
+    undisturbed = final_state(method, set())
+    assert same(undisturbed, final_state(method, every_step - counted))
+    if counted:
+        assert not same(undisturbed, final_state(method, counted))
+    if method.dense_gradient == "all passes":
+        assert cost.after(STEPS, run.sparsifier.history).ratio == 1 > passes[0] / report.dense
+    else:
+        assert cost.after(STEPS, run.sparsifier.history).flops == 3 * sum(passes) + sum(
+            report.dense - passes[step - 1] for step in counted
+        )
+
+
+@pytest.mark.parametrize("name", ["str", "vd"])
+def test_a_method_that_asks_for_nothing_has_what_it_reached_as_its_target(name: str) -> None:
+    fields = {"s_init": -1.0} if name == "str" else {"log_sigma2": -1.0}
+    run = Run(create(name, sparsity=0.0, **fields)).train(STEPS)
+    assert run.sparsifier.target_sparsity == run.sparsifier.sparsity > 0
+    assert [record.target for record in run.sparsifier.history] == [r.achieved for r in run.sparsifier.history]
+    run.sparsifier.finish()
+    assert run.sparsifier.target_sparsity == run.sparsifier.sparsity > 0
+    assert Run(create(name)).sparsifier.target_sparsity == SPARSITY
