@@ -156,11 +156,16 @@ def run_name(recipe: Recipe) -> str:
 
 
 def _line(record: EpochRecord | UpdateRecord) -> str:
-    return json.dumps({name: _finite(value) for name, value in asdict(record).items()}) + "\n"
+    values = {name: _finite(value) for name, value in asdict(record).items()}
+    if values.get("observed", 0) is None:
+        del values["observed"]
+    return json.dumps(values) + "\n"
 
 
 def _finite(value: Any) -> Any:
     """`value`, or None for the NaN and infinities of a run that diverged: JSON has no word for them."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
