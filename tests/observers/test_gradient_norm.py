@@ -26,7 +26,9 @@ def test_norms_are_those_of_active_weights_and_biases(dense_in_grad: bool) -> No
         if dense_in_grad:
             model.weight.grad = dense
         if step % 3:  # on an update step the masks have changed since
-            seen = [value for value, on in zip(dense.flatten(), sparsifier.masks["weight"].flatten(), strict=True) if on]
+            seen = [
+                value for value, on in zip(dense.flatten(), sparsifier.masks["weight"].flatten(), strict=True) if on
+            ]
             norms.append((step, math.sqrt(sum(float(v) ** 2 for v in [*seen, *model.bias.grad]))))
         else:
             masked = torch.where(sparsifier.masks["weight"], model.weight.grad, 0.0)

@@ -68,7 +68,9 @@ def test_what_was_seen_is_that_of_the_run(watched: tuple[Training, object]) -> N
 
 
 @pytest.mark.parametrize("step", [1, 3, 4, 6, 12])
-def test_a_resumed_run_saw_the_same(data: ImageSet, watched: tuple[Training, list[dict[str, object]]], step: int) -> None:
+def test_a_resumed_run_saw_the_same(
+    data: ImageSet, watched: tuple[Training, list[dict[str, object]]], step: int
+) -> None:
     training, states = watched
     resumed = Training(WATCHED, data, state=states[step - 1])
     list(resumed.epochs())
