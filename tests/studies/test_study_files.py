@@ -51,6 +51,7 @@ def test_all_studies_are_there() -> None:
         ("retraining", "retraining", {"GraNet (s_i=0)", "+ Lottery Ticket Hypothesis", "+ Learning Rate Rewinding"}),
         ("extended-training", "retraining", {"GraNet (s_i=0)", "GraNet_2x (s_i=0)"}),
         ("uniform", "cifar-uniform", {"GMP", "GraNet (s_i=0)"}),
+        ("uniform", "cifar-main", {"GMP", "GraNet (s_i=0)"}),
     ],
 )
 def test_runs_are_those_of_the_papers_tables(name: str, table: str, rows: set[str]) -> None:

@@ -100,3 +100,14 @@ def test_names_of_runs_and_files(data: ImageSet, tmp_path: Path) -> None:
 def test_an_unknown_observer() -> None:
     with pytest.raises(ValueError, match=r"observe='rank': must be one of overlap, "):
         replace(PLAIN, observe=("rank",))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_replayed_step_is_watched_too(data: ImageSet) -> None:
+    runs = [Training(replace(recipe, deterministic=True), data, device="cuda") for recipe in (PLAIN, WATCHED)]
+    for run in runs:
+        list(run.epochs())
+    assert all(map(torch.equal, *(run.model.state_dict().values() for run in runs)))
+    observed = runs[1].records[0].observed
+    assert observed and {key.partition(".")[0] for key in observed} == set(OBSERVERS)
+    assert observed["gradient_norm.after_update"] > 0

@@ -87,7 +87,7 @@ def _recipe_files(path: Path, base: object) -> list[RecipeFile]:
     names = base if isinstance(base, list) else [base]
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path}: recipe={base!r}: must be the name of a recipe file, or a list of names")
-    return [read_recipe_file(path.parent / name) for name in names]
+    return [read_recipe_file(path.parent / str(name)) for name in names]
 
 
 def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
