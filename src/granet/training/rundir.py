@@ -1,7 +1,7 @@
 """The folder of one run: what was asked, what happened, what came out.
 
     config.json         the recipe, and the versions and device it ran on
-    metrics.jsonl       one line per epoch
+    metrics.jsonl       one line per epoch, with what observers saw if there were any
     layers.json         name, shape, weights and active weights of each sparse layer at the end
     updates.jsonl       one line per mask update; its counts are in the order of layers.json
     summary.json        the final figures
