@@ -193,3 +193,16 @@ def test_data_check_of_a_folder_without_data(tmp_path: Path, capsys: pytest.Capt
             main(["data", "check", str(folder)])
         assert stop.value.code == 2
         assert str(folder) in capsys.readouterr().err
+
+
+def test_observers_reach_the_metrics_and_the_dense_twin_has_those_it_can(tmp_path: Path) -> None:
+    options = "train --epochs 2 --every 10 --observe overlap --observe dormant"
+    done = command(*options.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name, wanted in (("granet", {"overlap", "dormant"}), ("dense", {"dormant"})):
+        (folder,) = (tmp_path / "runs").glob(f"*-{name}-*")
+        last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+        assert {key.partition(".")[0] for key in last["observed"]} == wanted
+    wrong = command("train", "--observe", "rank", cwd=tmp_path)
+    assert wrong.returncode == 2 and wrong.stdout == "" and "Traceback" not in wrong.stderr
+    assert "observe='rank': must be one of overlap, " in wrong.stderr

@@ -137,6 +137,11 @@ class Sparsifier:
         return self._clock.step
 
     @property
+    def updates(self) -> range:
+        """The optimizer steps after which the masks are updated; none any more after :meth:`finish`."""
+        return self._updates
+
+    @property
     def history(self) -> list[UpdateRecord]:
         """One record for each update so far."""
         return self._updates.history.records()

@@ -59,6 +59,20 @@ def test_no_runs_is_the_grid_of_the_keys_above(tmp_path: Path) -> None:
     assert spec.recipes == (Recipe(),)
 
 
+def test_several_recipe_files_are_crossed_with_the_grid(tmp_path: Path) -> None:
+    for name, lr in (("one", 0.1), ("two", 0.2)):
+        (tmp_path / f"{name}.toml").write_text(f"lr = {lr}")
+    text = """
+    recipe = ["one.toml", "two.toml"]
+    seed = [0, 1]
+    method = "dense"
+    observe = ["dormant", "gradient_norm"]
+    """
+    recipes = read_spec(write(tmp_path, text)).recipes
+    assert [(recipe.lr, recipe.seed) for recipe in recipes] == [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)]
+    assert all(recipe.observe == ("dormant", "gradient_norm") for recipe in recipes)
+
+
 def test_a_parent_is_a_point_of_the_grid_that_comes_first(tmp_path: Path) -> None:
     text = """
     seed = [0, 1]
@@ -87,6 +101,9 @@ def test_a_parent_is_a_point_of_the_grid_that_comes_first(tmp_path: Path) -> Non
         ("packed = 0", "packed=0: must be a number of runs"),
         ("runs = 3", "runs=3: must be tables"),
         ("recipe = 3", "recipe=3: must be the name of a recipe file"),
+        ('recipe = ["one.toml", 3]', "3]: must be the name of a recipe file, or a list of names"),
+        ("recipe = []", "recipe=[]: must be the name of a recipe file, or a list of names"),
+        ('observe = ["overlap", "rank"]', "observe='rank': must be one of overlap, "),
         ('recipe = "none.toml"', "none.toml': must be a file that can be read"),
         ("seed = ", "must be TOML"),
     ],

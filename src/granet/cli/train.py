@@ -82,6 +82,10 @@ class Train:
     """Fuse the forward and backward pass with `torch.compile`."""
     deterministic: bool | None = None
     """Make a GPU repeat itself exactly, at some cost in speed."""
+    observe: UseAppendAction[tuple[str, ...]] = ()
+    """Watch the network change, one epoch at a time: `overlap`, `ever_active`, `survival`, `dead_filters`, `dormant`,
+    `gradient_norm` or `effective_rank`; may be given several times. What they see goes to `metrics.jsonl` and into
+    reports, and what each costs is in docs/observers.md."""
     seed: int | None = None
     """Decides initial weights, order of the images and every random choice of a method."""
     device: str | None = None
@@ -131,7 +135,7 @@ class Train:
         shared = {field.name for field in dataclasses.fields(self)} & {
             field.name for field in dataclasses.fields(Recipe)
         }
-        asked = {name: value for name in shared if (value := getattr(self, name)) is not None}
+        asked = {name: value for name in shared if (value := getattr(self, name)) not in (None, ())}
         if self.warm_up is not None:
             asked["warm_up"] = _time(self.warm_up)
         own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}

@@ -13,6 +13,7 @@ from granet.report.budget import fixed_budgets
 from granet.report.curves import Curves, curves_of
 from granet.report.figures import svg
 from granet.report.html import Cell, document, figure, number, swatch, table
+from granet.report.observed import observed_section
 from granet.report.read import ReportedRun
 from granet.report.words import share, state
 from granet.training.records import best_epoch
@@ -28,6 +29,7 @@ def page(
         f'<p class="lead">{count}, written by granet {escape(__version__)}</p>',
         _runs_section(runs, names, colours),
         _curves_section(runs, names, colours),
+        *observed_section(runs, names, colours),
     ]
     if groups:
         parts.append("<h2>Sparsity by layer</h2>")

@@ -87,7 +87,11 @@ def _summary(values: Any) -> Summary:
 
 
 def _epoch(values: Any) -> EpochRecord:
-    return EpochRecord(**_numbers(EpochRecord, values))
+    record = EpochRecord(**_numbers(EpochRecord, values))
+    for name, value in (record.observed or {}).items():
+        if value is not None and not isinstance(value, int | float):
+            raise ValueError(f"observed {name}={value!r} is not a number")
+    return record
 
 
 def _update(values: Any, layers: int) -> UpdateRecord:

@@ -1,6 +1,6 @@
 """A grid of runs as a TOML file.
 
-recipe = "cifar10-vgg19.toml"    # beside this file; without it, the embedded digits
+recipe = "cifar10-vgg19.toml"    # beside this file, or a list of such; without it, the embedded digits
 packed = 3                       # runs at once
 seed = [0, 1, 2]                 # any field of a recipe or a method; what is in a list is tried one after the other
 sparsity = [0.9, 0.95, 0.98]
@@ -65,23 +65,29 @@ def read_spec(path: Path) -> Spec:
     packed = table.pop("packed", None)
     if packed is not None and (type(packed) is not int or packed < 1):
         raise ValueError(f"{path}: packed={packed!r}: must be a number of runs, 1 or more")
-    base = table.pop("recipe", None)
-    if base is not None and not isinstance(base, str):
-        raise ValueError(f"{path}: recipe={base!r}: must be the name of a recipe file")
-    file = RecipeFile(dataclasses.replace(Recipe(), method_fields={})) if base is None else None
-    file = file or read_recipe_file(path.parent / str(base))
+    files = _recipe_files(path, table.pop("recipe", None))
     runs = table.pop("runs", [{}])
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise ValueError(f"{path}: runs={runs!r}: must be tables, each begun by [[runs]]")
     recipes: dict[Recipe, None] = {}
     try:
-        for run in runs:
+        for file, run in itertools.product(files, runs):
             for shared in _grid(table):
                 for own in _grid(run):
                     recipes |= dict.fromkeys(grid_point(file, shared, own))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return Spec(tuple(recipes), packed)
+
+
+def _recipe_files(path: Path, base: object) -> list[RecipeFile]:
+    """What the runs of a grid share: the recipe files it names, or the settings of the embedded digits."""
+    if base is None:
+        return [RecipeFile(dataclasses.replace(Recipe(), method_fields={}))]
+    names = base if isinstance(base, list) else [base]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path}: recipe={base!r}: must be the name of a recipe file, or a list of names")
+    return [read_recipe_file(path.parent / str(name)) for name in names]
 
 
 def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

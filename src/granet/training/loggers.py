@@ -202,7 +202,7 @@ def _package(name: str, module: str) -> ModuleType:
 
 def _metrics(record: EpochRecord) -> dict[str, float]:
     """The figures of an epoch that there are."""
-    values = asdict(record).items()
+    values = _flat(asdict(record)).items()
     return {name: value for name, value in values if name != "epoch" and value is not None}
 
 

@@ -19,6 +19,7 @@ from granet.data.dataset import ImageSet
 from granet.flops import TrainingFlops, flops
 from granet.methods import create_method
 from granet.models import create_model
+from granet.observers import Observers, need_images, without_masks
 from granet.sparsifier import Sparsifier, sparsify
 from granet.trained import read_trained
 from granet.training.average import Average
@@ -73,6 +74,7 @@ class Training:
             self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
             masks = self.sparsifier.masks if self.sparsifier else {}
             self._average = Average(twin, self.model, recipe.ema, masks) if recipe.ema else None
+            self._observers = _observe(recipe, self.model, self.sparsifier, self._feed)
             self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
             self._batch = 0  # batches done of the epoch
             self._seconds = 0.0
@@ -117,6 +119,8 @@ class Training:
             self._step(images, labels)
             if self._average:
                 self._average.update()
+            if self._observers:
+                self._observers.after_step()
             self._batch += 1
             self._seconds = time.perf_counter() - began
             between()
@@ -152,6 +156,7 @@ class Training:
             sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
             flops=self._flops_now(),
             train_flops=self._train_flops(epoch * steps),
+            observed=self._observers.epoch() if self._observers else None,
         )
 
     def _flops_now(self) -> float:
@@ -210,6 +215,7 @@ class Training:
             "totals": self._totals,
             "random": torch.get_rng_state(),
             "device_random": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
+            "observers": self._observers.state() if self._observers else None,
             "seconds": self._seconds,
             "records": [asdict(record) for record in self.records],
         }
@@ -221,6 +227,8 @@ class Training:
             self.sparsifier.load_state_dict(state["sparsifier"])
         if self._average:
             self._average.model.load_state_dict(state["average"])
+        if self._observers:
+            self._observers.load(state["observers"])
         self._feed.train.random_state = self._drawn_from = state["batches"].cpu()
         self._batch, self._seconds = state["batch"], state["seconds"]
         self._totals.copy_(state["totals"])
@@ -301,3 +309,26 @@ def _attach(
     )
     feed.train.random_state = before  # what the method looked at is trained on as well
     return sparsifier
+
+
+WATCHED_IMAGES = 128
+"""Images that observers of activations look at."""
+
+
+def _observe(recipe: Recipe, model: nn.Module, sparsifier: Sparsifier | None, feed: Feed) -> Observers | None:
+    """What the recipe asks to watch; in a dense run, what does not need masks."""
+    names = recipe.observe if sparsifier is not None else without_masks(recipe.observe)
+    if not names:
+        return None
+    return Observers(names, model, sparsifier, _fixed_images(feed) if need_images(names) else None)
+
+
+def _fixed_images(feed: Feed) -> torch.Tensor:
+    """The first validation images, or without a validation part the first training images of the seed's first epoch."""
+    if feed.val is not None:
+        images, _ = next(iter(feed.val))
+        return feed.normalise(images[:WATCHED_IMAGES]).float()
+    before = feed.train.random_state
+    images, _ = next(iter(feed.train.epoch()))
+    feed.train.random_state = before
+    return images[:WATCHED_IMAGES].float()

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from granet.clock import Clock, Time
 from granet.data.augment import PadMode
+from granet.observers import check_observer, without_masks
 
 DENSE = "dense"  # the method of a run that sparsifies nothing
 PRECISIONS = ("float32", "bfloat16")
@@ -31,7 +32,8 @@ class Recipe:
 
     `precision` is that of activations and products ("bfloat16" by autocast); weights and gradients are float32 always.
     `compile` fuses the forward and backward pass with `torch.compile`. `deterministic` makes a GPU repeat itself
-    exactly, at some cost in speed; a CPU does anyway.
+    exactly, at some cost in speed; a CPU does anyway. `observe` names what is watched (`granet.observers`); it changes
+    nothing in the training.
     """
 
     model: str = "digits_net"
@@ -60,6 +62,7 @@ class Recipe:
     precision: str = "float32"
     compile: bool = False
     deterministic: bool = False
+    observe: tuple[str, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -81,6 +84,8 @@ class Recipe:
         _check("padding", self.padding, self.padding in get_args(PadMode), f"must be one of {get_args(PadMode)}")
         _check("precision", self.precision, self.precision in PRECISIONS, f"must be one of {PRECISIONS}")
         _check("seed", self.seed, 0 <= self.seed < 2**63, "must be 0 or more, below 2**63")
+        for name in self.observe:
+            check_observer(name)
 
     @property
     def total_epochs(self) -> int:
@@ -95,7 +100,7 @@ class Recipe:
 
     def dense_twin(self) -> Recipe:
         """The same run without sparsity: same seed, so the same initial weights and the same batches."""
-        return dataclasses.replace(self, method=DENSE, method_fields={})
+        return dataclasses.replace(self, method=DENSE, method_fields={}, observe=without_masks(self.observe))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; `Recipe.from_dict` takes them back."""
@@ -108,7 +113,7 @@ class Recipe:
         for name in values:
             _check("recipe", name, name in known, f"is not one of its fields: {', '.join(known)}")
         values = dict(values)
-        for name in ("milestones", "no_decay"):
+        for name in ("milestones", "no_decay", "observe"):
             if name in values:
                 values[name] = tuple(values[name])
         return Recipe(**values)

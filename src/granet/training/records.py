@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -22,6 +22,7 @@ class EpochRecord:
     sparsity: float
     flops: float = 1.0  # of a forward pass now, as a share of the dense network's
     train_flops: float | None = None  # spent so far, as a share of a whole dense training without stretch
+    observed: Mapping[str, float | None] | None = None  # what observers saw, by "observer.figure"; None without any
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The folder of one run: what was asked, what happened, what came out.
 
     config.json         the recipe, and the versions and device it ran on
-    metrics.jsonl       one line per epoch
+    metrics.jsonl       one line per epoch, with what observers saw if there were any
     layers.json         name, shape, weights and active weights of each sparse layer at the end
     updates.jsonl       one line per mask update; its counts are in the order of layers.json
     summary.json        the final figures
@@ -156,11 +156,16 @@ def run_name(recipe: Recipe) -> str:
 
 
 def _line(record: EpochRecord | UpdateRecord) -> str:
-    return json.dumps({name: _finite(value) for name, value in asdict(record).items()}) + "\n"
+    values = {name: _finite(value) for name, value in asdict(record).items()}
+    if values.get("observed", 0) is None:
+        del values["observed"]
+    return json.dumps(values) + "\n"
 
 
 def _finite(value: Any) -> Any:
     """`value`, or None for the NaN and infinities of a run that diverged: JSON has no word for them."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,0 +1,77 @@
+"""What an observer is, and what it may look at."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from granet.layers import SparseLayer
+from granet.packing import pack_bits, unpack_bits
+from granet.sparsifier import Sparsifier
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """A model in training. ``images`` are a batch that stays the same, for observers that look at activations."""
+
+    model: nn.Module
+    sparsifier: Sparsifier | None = None
+    images: Tensor | None = None
+
+    @property
+    def layers(self) -> list[SparseLayer]:
+        """The sparse weights; none in a dense model."""
+        return [] if self.sparsifier is None else list(self.sparsifier.layers.values())
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+class Observer(ABC):
+    """Looks on while a network changes, and gives a few figures for each epoch. It changes nothing in the training.
+
+    Sums stay on the device until the epoch ends, so a step never makes the host wait. No hook on a module is needed,
+    for there are none in a step that is replayed from a CUDA graph: masks and ``.grad`` are read between steps, and
+    activations at the end of an epoch.
+    """
+
+    cost: ClassVar[str]
+    """What it takes, in words."""
+    needs_masks: ClassVar[bool] = False
+    """It watches masks, so it has nothing to say about a dense model."""
+    needs_images: ClassVar[bool] = False
+    """It runs the model on a batch of images."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+
+    def after_step(self, updated: bool) -> None:  # noqa: B027 (not every observer looks at steps)
+        """An optimizer step is done, gradients are still there; ``updated`` if the masks were updated after it."""
+
+    @abstractmethod
+    def epoch(self) -> dict[str, float]:
+        """The figures there are for the epoch just done; sums over an epoch begin anew."""
+
+    def state(self) -> dict[str, Any]:
+        """All that it goes on from: tensors and plain values."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027 (not every observer has a state)
+        """Go on from there."""
+
+
+def pack_all(masks: list[Tensor]) -> list[Tensor]:
+    """Masks as bits, for a state."""
+    return [pack_bits(mask) for mask in masks]
+
+
+def unpack_all(packed: list[Tensor], masks: list[Tensor]) -> None:
+    """The other way, into masks that are there."""
+    for bits, mask in zip(packed, masks, strict=True):
+        mask.copy_(unpack_bits(bits, mask.shape))

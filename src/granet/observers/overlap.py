@@ -1,0 +1,60 @@
+"""How much of the mask a mask update leaves in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from granet.observers.base import Observer, Watched, pack_all, unpack_all
+
+
+class Overlap(Observer):
+    """Of the masks A before and B after an update, all layers together, the mean over the epoch's updates of
+
+    - ``jaccard``: |A and B| / |A or B|;
+    - ``kept``: |A and B| / |A|, the share of active weights that stay active.
+
+    An epoch without an update has no figures.
+    """
+
+    cost: ClassVar[str] = "a copy of the masks (1 byte a weight) and three counts of them at each mask update"
+    needs_masks: ClassVar[bool] = True
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._layers = watched.layers
+        self._before = [layer.mask.clone() for layer in self._layers]
+        self._sums = torch.zeros(3, dtype=torch.float64, device=watched.device)  # jaccard, kept, updates
+
+    @torch.no_grad()
+    def after_step(self, updated: bool) -> None:
+        if not updated:
+            return
+        both, either, first = (self._count(which) for which in (torch.logical_and, torch.logical_or, _first))
+        self._sums += torch.stack([both / either, both / first, torch.ones_like(both)])
+        for before, layer in zip(self._before, self._layers, strict=True):
+            before.copy_(layer.mask)
+
+    def _count(self, which: Any) -> Tensor:
+        pairs = zip(self._before, self._layers, strict=True)
+        counts = [which(before, layer.mask).count_nonzero().to(self._sums.device) for before, layer in pairs]
+        return torch.stack(counts).sum().double()
+
+    def epoch(self) -> dict[str, float]:
+        jaccard, kept, updates = self._sums.tolist()
+        self._sums.zero_()
+        return {"jaccard": jaccard / updates, "kept": kept / updates} if updates else {}
+
+    def state(self) -> dict[str, Any]:
+        return {"before": pack_all(self._before), "sums": self._sums.clone()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        unpack_all(state["before"], self._before)
+        self._sums.copy_(state["sums"])
+
+
+def _first(before: Tensor, after: Tensor) -> Tensor:
+    return before

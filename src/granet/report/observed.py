@@ -1,0 +1,94 @@
+"""What observers saw, as figures of the page: one for each observer that any of the runs had. Needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from granet.report.draw import MUTED, plain
+from granet.report.figures import svg
+from granet.report.html import figure
+from granet.report.read import ReportedRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_STYLES: dict[Any, str] = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
+_OTHER_SCALE = {"survival.age_at_death": "mask updates", "effective_rank.last": "rank of the last activation"}
+"""Figures that are no shares in [0, 1] as their neighbours are: they have the axis on the right."""
+
+
+def observed_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str]) -> list[str]:
+    """The section as one piece of markup; nothing where nothing was observed."""
+    panels = []
+    for index, (observer, figures) in enumerate(_figures(runs).items()):
+        paint = partial(_paint, observer=observer, figures=figures, runs=runs, colours=colours)
+        lines = [
+            f"{name.replace('_', ' ')} {_STYLES[style]}{_side(observer, name)}"
+            for name, style in zip(figures, _STYLES, strict=False)
+        ]
+        title = observer.replace("_", " ").capitalize()
+        told = [f"{name}: {last}" for run, name in zip(runs, names, strict=True) if (last := _last(run, observer))]
+        described = f"{title} by epoch. At the end: {'; '.join(told)}"
+        panels.append(figure(svg(paint, (5.2, 3.2), f"observed{index}", described), f"{title}: {', '.join(lines)}."))
+    if not panels:
+        return []
+    return ['<h2>Observed</h2>\n<div class="figures">\n' + "".join(panels) + "\n</div>"]
+
+
+def _figures(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
+    """For each observer the names of its figures, in the order they were first written."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for record in run.records:
+            for key in record.observed or {}:
+                observer, _, name = key.partition(".")
+                found.setdefault(observer, {})[name] = None
+    return {observer: list(names) for observer, names in found.items()}
+
+
+def points(run: ReportedRun, key: str) -> tuple[list[int], list[float]]:
+    """The epochs that have this figure, and its values: an epoch without a mask update may have none."""
+    pairs = [(record.epoch, value) for record in run.records if (value := (record.observed or {}).get(key)) is not None]
+    return [epoch for epoch, _ in pairs], [value for _, value in pairs]
+
+
+def _paint(
+    axes: Axes, observer: str, figures: Sequence[str], runs: Sequence[ReportedRun], colours: Sequence[str]
+) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
+
+    styles = dict(zip(figures, _STYLES, strict=False))  # no observer has more figures than there are styles
+    other = [label for key, label in _OTHER_SCALE.items() if key in {f"{observer}.{name}" for name in figures}]
+    right = axes.twinx() if other else None
+    if right is not None:
+        right.set_ylabel(other[0])
+    for run, colour in zip(runs, colours, strict=True):
+        for name, style in styles.items():
+            epochs, values = points(run, f"{observer}.{name}")
+            side = right if right is not None and f"{observer}.{name}" in _OTHER_SCALE else axes
+            side.plot(epochs, values, color=colour, linestyle=style, marker="o" if len(epochs) == 1 else "")
+    axes.set(xlabel="epoch", ylabel=plain(observer.replace("_", " ")))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid()
+    if len(figures) > 1:
+        lines = [
+            Line2D([], [], color=MUTED, linestyle=style, label=plain(name.replace("_", " ")))
+            for name, style in styles.items()
+        ]
+        axes.legend(handles=lines, fontsize=8)
+
+
+def _side(observer: str, name: str) -> str:
+    return " (right axis)" if f"{observer}.{name}" in _OTHER_SCALE else ""
+
+
+def _last(run: ReportedRun, observer: str) -> str:
+    """The newest value of each of an observer's figures, in words."""
+    newest = {
+        key: value for record in run.records for key, value in (record.observed or {}).items() if value is not None
+    }
+    own = {key: value for key, value in newest.items() if key.partition(".")[0] == observer}
+    return ", ".join(f"{key.partition('.')[2].replace('_', ' ')} {value:.4g}" for key, value in own.items())
