@@ -13,8 +13,9 @@ from granet.report.read import ReportedRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 9,
     "text.color": draw.INK,
     "axes.labelcolor": draw.MUTED,
@@ -40,13 +41,18 @@ _THEME = {draw.INK: "var(--ink)", draw.MUTED: "var(--muted)", draw.GRID: "var(--
 
 def svg(paint: Callable[[Axes], None], size: tuple[float, float], name: str, description: str) -> str:
     """A figure of one pair of axes as an `<svg>` element to put into a page, where no other has its `name`."""
+    return svg_figure(lambda figure: paint(figure.subplots()), size, name, description)
+
+
+def svg_figure(paint: Callable[[Figure], None], size: tuple[float, float], name: str, description: str) -> str:
+    """The same for a figure of any axes."""
     import matplotlib
     from matplotlib.figure import Figure
 
     buffer = io.StringIO()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        paint(figure.subplots())
+        paint(figure)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
@@ -72,7 +78,7 @@ def png(
 
     bars = [[runs[index] for index in group] for group in groups]
     heights = [3.0, 3.0, *map(draw.bars_height, bars)]
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(11, sum(heights) + 0.4 + 0.25 * len(runs) / 3), layout="constrained")
         FigureCanvasAgg(figure)
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
