@@ -26,7 +26,8 @@ TITLES = {"plasticity": "Pruning plasticity", "final": "Final performance gap"}
 def title(study: Study, measure: str, scope: str) -> str:
     """What a figure shows, in words."""
     kind = "filters" if study.pattern == "filter" else "weights" if study.pattern == "weight" else study.pattern
-    how = f"{study.continue_epochs} epochs on" if measure == "plasticity" else "trained to the end"
+    unit = "epoch" if study.continue_epochs == 1 else "epochs"
+    how = f"{study.continue_epochs} {unit} on" if measure == "plasticity" else "trained to the end"
     return f"{TITLES[measure]}, {how}: {study.recipe.model} on {study.recipe.data}, {scope} pruning of {kind}"
 
 
