@@ -26,6 +26,8 @@ from granet.methods import (
     Method,
     MethodInfo,
     OneShot,
+    PruneAndRegenerate,
+    PruneOnce,
     RigL,
     RigLITOP,
     SNFSFixed,
@@ -34,6 +36,7 @@ from granet.methods import (
     create_method,
     list_methods,
 )
+from granet.plasticity import PlasticityPoint, PlasticityProbe, plasticity
 from granet.sparsifier import Sparsifier, sparsify
 
 __version__ = "0.1.0"
@@ -61,6 +64,10 @@ __all__ = [
     "Method",
     "MethodInfo",
     "OneShot",
+    "PlasticityPoint",
+    "PlasticityProbe",
+    "PruneAndRegenerate",
+    "PruneOnce",
     "RigL",
     "RigLITOP",
     "SNFSFixed",
@@ -74,6 +81,7 @@ __all__ = [
     "flops",
     "list_methods",
     "load",
+    "plasticity",
     "save",
     "sparsify",
 ]

@@ -23,7 +23,7 @@ class MaskUpdates:
         self._method = method
         self._net = net
         self._optimizer = optimizer
-        self._steps = steps
+        self.steps = steps
         self._memory = method.gradient_memory
         if self._memory is not None:
             self._memory.begin(net.layers, steps)
@@ -34,15 +34,15 @@ class MaskUpdates:
 
     def is_next(self, clock: Clock) -> bool:
         """Whether the masks change after the next step."""
-        return clock.step + 1 in self._steps
+        return clock.step + 1 in self.steps
 
     def may_regrow(self, clock: Clock) -> bool:
         """Whether a weight that is gone by now may return."""
-        return bool(self._steps) and clock.step < self._steps[-1] and may_regrow(self._method)
+        return bool(self.steps) and clock.step < self.steps[-1] and may_regrow(self._method)
 
     def stop(self) -> None:
         """There are no more updates."""
-        self._steps = range(0)
+        self.steps = range(0)
 
     # Gradients, from before they are masked until the step is over.
 
@@ -63,7 +63,7 @@ class MaskUpdates:
         forget_gradients(self._net.layers)
 
     def _remembers_next(self, clock: Clock) -> bool:
-        return self._memory is not None and self._memory.wants(clock.step + 1, self._steps)
+        return self._memory is not None and self._memory.wants(clock.step + 1, self.steps)
 
     # The update itself.
 

@@ -6,6 +6,7 @@ A method proposes new masks here; it never touches a weight. The sparsifier open
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,9 +14,12 @@ from torch import Tensor
 from granet.distributions import Distribution, counts, kept
 from granet.layers import SparseLayer
 from granet.probe import Probe
-from granet.scores import Score, random
+from granet.scores import Score, magnitude, random
 from granet.selection import Ranking, fill, rank
 from granet.transfer import constant, to_device
+
+Scope = Literal["global", "uniform"]
+"""Whether pruning ranks all layers together, or each one alone."""
 
 
 class SparseNet:
@@ -103,6 +107,22 @@ class SparseNet:
         self._counts = torch.where(self._accept, budget, before)
         self.pruned = self.pruned + before.sum() - self._counts.sum()
 
+    @torch.no_grad()
+    def keep_nonzero(self) -> None:
+        """Switch off what is zero, so that a net that was trained sparse goes on with the masks it had."""
+        nonzero = [score.count_nonzero().to(self.device) for score in self._scores(magnitude)]
+        self._rank(magnitude)
+        self._counts = torch.stack(nonzero) * self._quanta
+
+    @torch.no_grad()
+    def prune_share(self, rate: float, score: Score, scope: Scope) -> None:
+        """Switch off ``rate`` of the weights that are left: of all layers together (global), or of each (uniform)."""
+        if scope == "uniform":
+            self.drop(self._portion(rate, torch.round), score)
+            return
+        left = int(self._counts.sum())
+        self.prune_to(1 - kept(left, rate) / self.numel, score)
+
     def proposed(self) -> dict[str, Tensor]:
         """The masks as proposed so far, in the shapes of the weights; not to be written to."""
         self._settle()
@@ -161,7 +181,8 @@ class SparseNet:
 
         Returns how many went.
         """
-        going = torch.minimum(counts * self._accept, (self._counts - self.floor).clamp(min=0))
+        least = -(-self.floor // self._quanta) * self._quanta
+        going = torch.minimum(counts * self._accept, (self._counts - least).clamp(min=0))
         self._rank(score)
         self._counts = self._counts - going
         return going
@@ -277,6 +298,11 @@ class SparseNet:
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active weights."""
         return rounding(self._counts.double() * ratio).long() * self._accept
+
+    @property
+    def _quanta(self) -> Tensor:
+        """How many weights of each layer come and go together."""
+        return constant([1] * len(self._movable), self.device)
 
     def _whole(self, counts: Tensor) -> Tensor:
         """The nearest counts that the layers can have."""

@@ -52,11 +52,11 @@ class PatternNet(SparseNet, Generic[P]):
             raise ValueError(f"it breaks pattern={self.pattern.text!r}")
 
     def _whole(self, counts: Tensor) -> Tensor:
-        quanta = self._movable_quanta
+        quanta = self._quanta
         return (counts + (quanta - 1) // 2) // quanta * quanta
 
     @property
-    def _movable_quanta(self) -> Tensor:
+    def _quanta(self) -> Tensor:
         return constant([self.quanta[layer.index] for layer in self._movable], self.device)
 
 
@@ -84,7 +84,7 @@ class BlockNet(PatternNet[Blocks]):
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active blocks."""
-        quanta = self._movable_quanta
+        quanta = self._quanta
         return rounding((self._counts // quanta).double() * ratio).long() * quanta * self._accept
 
 

@@ -139,7 +139,7 @@ class Sparsifier:
     @property
     def updates(self) -> range:
         """The optimizer steps after which the masks are updated; none any more after :meth:`finish`."""
-        return self._updates
+        return self._updates.steps
 
     @property
     def history(self) -> list[UpdateRecord]:

@@ -15,7 +15,8 @@ HIDDEN = {"dpf", "gmp-original", "str", "vd"}
 MOVING = {"deep-r", "dsr", "rigl", "rigl-itop", "set", "snfs", "snfs-fixed"}
 BEFORE = {"grasp", "magnitude-init", "snip", "synflow"}
 AFTER = {"lrr", "lth", "one-shot", "sis"}
-NAMES = sorted({"gmp", "granet", "gs", "static"} | HIDDEN | MOVING | BEFORE | AFTER)
+PROBES = {"prune-once", "prune-and-regenerate"}
+NAMES = sorted({"gmp", "granet", "gs", "static"} | HIDDEN | MOVING | BEFORE | AFTER | PROBES)
 
 
 def test_every_method_is_listed_with_what_it_can_do() -> None:
@@ -39,14 +40,14 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
     assert capable == {
         "dense_to_sparse": {"granet", "gmp", "gs"} | HIDDEN,
         "sparse_to_sparse": {"granet", "static"} | MOVING,
-        "regrows": {"granet"} | MOVING | HIDDEN,
-        "changes_masks": set(NAMES) - {"static"} - BEFORE - AFTER,
-        "before_training": BEFORE | {"static"},
-        "needs_gradient": {"granet", "rigl", "rigl-itop", "snfs", "snfs-fixed"},
+        "regrows": {"granet", "prune-and-regenerate"} | MOVING | HIDDEN,
+        "changes_masks": set(NAMES) - {"static", "prune-once"} - BEFORE - AFTER,
+        "before_training": BEFORE | PROBES | {"static"},
+        "needs_gradient": {"granet", "prune-and-regenerate", "rigl", "rigl-itop", "snfs", "snfs-fixed"},
         "needs_batches": {"grasp", "sis", "snip", "synflow"},
         "needs_trained": AFTER,
         "hidden": HIDDEN,
-        "has_target": set(NAMES) - {"str", "vd", "sis"},
+        "has_target": set(NAMES) - {"str", "vd", "sis"} - PROBES,
     }
     for info in infos.values():
         assert info.summary

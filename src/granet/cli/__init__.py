@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from granet.cli.data import Data
     from granet.cli.flops import Flops
     from granet.cli.methods import Methods
+    from granet.cli.plasticity import Plasticity
     from granet.cli.report import Report
     from granet.cli.reproduce import Reproduce
     from granet.cli.sweep import Sweep
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands: dict[str, Callable[..., Command]] = {
         "train": Train,
         "sweep": Sweep,
+        "plasticity": Plasticity,
         "report": Report,
         "reproduce": Reproduce,
         "methods": Methods,

@@ -58,7 +58,7 @@ class Sweep:
         spec = read_spec(self.spec)
         if self.dry_run:
             for recipe in spec.recipes:
-                console.print(f"{_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
+                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
             return
         sets = sorted({recipe.data for recipe in spec.recipes})
         device = choose_device(self.device, "digits" if sets == ["digits"] else sets[0])
@@ -105,7 +105,8 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
         sys.exit(1)
 
 
-def _state(out: Path, recipe: Recipe) -> str:
+def run_state(out: Path, recipe: Recipe) -> str:
+    """How far a run is."""
     folder = RunDir.find(out, recipe)
     if folder.summary is not None:
         return "done"

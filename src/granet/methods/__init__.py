@@ -13,6 +13,7 @@ from granet.methods.lrr import LRR
 from granet.methods.lth import LTH
 from granet.methods.magnitude_init import MagnitudeInit
 from granet.methods.one_shot import OneShot
+from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
 from granet.methods.rigl import RigL, RigLITOP
 from granet.methods.set import SET
 from granet.methods.sis import SIS
@@ -44,6 +45,8 @@ __all__ = [
     "Method",
     "MethodInfo",
     "OneShot",
+    "PruneAndRegenerate",
+    "PruneOnce",
     "RigL",
     "RigLITOP",
     "SNFSFixed",

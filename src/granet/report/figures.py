@@ -14,8 +14,9 @@ from granet.report.read import ReportedRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 9,
     "text.color": draw.INK,
     "axes.labelcolor": draw.MUTED,
@@ -41,13 +42,18 @@ _THEME = {draw.INK: "var(--ink)", draw.MUTED: "var(--muted)", draw.GRID: "var(--
 
 def svg(paint: Callable[[Axes], None], size: tuple[float, float], name: str, description: str) -> str:
     """A figure of one pair of axes as an `<svg>` element to put into a page, where no other has its `name`."""
+    return svg_figure(lambda figure: paint(figure.subplots()), size, name, description)
+
+
+def svg_figure(paint: Callable[[Figure], None], size: tuple[float, float], name: str, description: str) -> str:
+    """The same for a figure of any axes."""
     import matplotlib
     from matplotlib.figure import Figure
 
     buffer = io.StringIO()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        paint(figure.subplots())
+        paint(figure)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
@@ -75,7 +81,7 @@ def png(
     curves = curves_of(runs)
     above = [3.0] * -(-len(curves) // 2)  # two side by side
     heights = [*above, *map(draw.bars_height, bars)]
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(11, sum(heights) + 0.4 + 0.25 * len(runs) / 3), layout="constrained")
         FigureCanvasAgg(figure)
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)

@@ -70,7 +70,8 @@ def _next(waiting: deque[Recipe], running: Collection[Recipe]) -> Recipe | None:
 
 def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool]) -> Iterator[Event]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["granet.training"])  # torch is imported once
+    # torch is imported once, with the part that any optimizer imports later: a second and more for each run
+    context.set_forkserver_preload(["granet.training", "torch._dynamo"])
     threads = max(1, torch.get_num_threads() // packed)
     waiting = deque(recipes)
     running: dict[Connection, tuple[BaseProcess, Recipe]] = {}

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: the newest two, each with its checksum inside.
+"""Checkpoints of a run: the newest two, and those that it is asked to keep, each with its checksum inside.
 
 A file is a line that names the format, the SHA-256 of the rest, and the rest: what `torch.save` writes. It is read back
 with `weights_only=True`, so that a file from a stranger cannot run code.
@@ -23,11 +23,7 @@ KEPT = 2
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
     """Write the state after `step`, whole or not at all, and remove all but the newest checkpoints."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    content = buffer.getvalue()
-    with atomic(folder / f"checkpoint-{step:08d}.pt") as temporary:
-        temporary.write_bytes(_FORMAT + hashlib.sha256(content).digest() + content)
+    _write(folder / f"checkpoint-{step:08d}.pt", state)
     for old in _checkpoints(folder)[KEPT:]:
         old.unlink(missing_ok=True)
 
@@ -35,14 +31,55 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
 def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None:
     """The newest state that is undamaged, or None if there is none; a damaged one is named and passed over."""
     for path in _checkpoints(folder):
-        content = path.read_bytes()
-        begin = len(_FORMAT) + _DIGEST
-        digest = hashlib.sha256(content[begin:]).digest()
-        if content[:begin] == _FORMAT + digest:
-            state: dict[str, Any] = torch.load(io.BytesIO(content[begin:]), map_location=device, weights_only=True)
+        if (state := _read(path, device)) is not None:
             return state
         warnings.warn(f"granet: {path} is damaged, so the one before it is used", stacklevel=2)
     return None
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Of a run that is done and that nobody will start from."""
+    for path in _checkpoints(folder):
+        path.unlink(missing_ok=True)
+
+
+def keep_state(folder: Path, epoch: int, state: dict[str, Any]) -> None:
+    """Write the state after `epoch` for other runs to branch from; it stays."""
+    _write(kept_path(folder, epoch), state)
+
+
+def load_kept(folder: Path, epoch: int, device: torch.device) -> dict[str, Any]:
+    """The state that the run in `folder` kept after `epoch`; ValueError that names the file if there is none."""
+    path = kept_path(folder, epoch)
+    if not path.is_file():
+        raise ValueError(f"branch_epoch={epoch!r}: {path} is not there; remove its folder to train that run again")
+    state = _read(path, device)
+    if state is None:
+        raise ValueError(f"branch_epoch={epoch!r}: {path} is damaged; remove its folder to train that run again")
+    return state
+
+
+def kept_path(folder: Path, epoch: int) -> Path:
+    """Where the state after `epoch` is kept."""
+    return folder / f"kept-{epoch:04d}.pt"
+
+
+def _write(path: Path, state: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getvalue()
+    with atomic(path) as temporary:
+        temporary.write_bytes(_FORMAT + hashlib.sha256(content).digest() + content)
+
+
+def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
+    """The state in a file, or None if it is damaged."""
+    content = path.read_bytes()
+    begin = len(_FORMAT) + _DIGEST
+    if content[:begin] != _FORMAT + hashlib.sha256(content[begin:]).digest():
+        return None
+    state: dict[str, Any] = torch.load(io.BytesIO(content[begin:]), map_location=device, weights_only=True)
+    return state
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -48,11 +48,13 @@ class Training:
         state: Mapping[str, Any] | None = None,
         workers: int | None = None,
         parent: Path | None = None,
+        branch: Mapping[str, Any] | None = None,
     ) -> None:
         """`state` is what `state` returned between two steps: training goes on from there.
 
         `workers` processes read the images of a set that stays in its files. `parent` is the folder of the finished
-        run that a method may start from.
+        run that a method may start from. `branch` is the state that another run of the same model kept after an epoch:
+        this one takes over its weights, optimizer, batches and records, and its method begins there.
         """
         self._device = device = torch.device(device)
         clock = recipe.clock(len(data.train_labels if isinstance(data, ImageSet) else data.train))
@@ -66,7 +68,8 @@ class Training:
                 self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             twin = copy.deepcopy(self.model)
             self._optimizer = _sgd(recipe, self.model)
-            self._learning_rate = learning_rate(recipe, clock)
+            if branch is not None:
+                self._load_weights(branch)  # before the method begins: it looks at them
             self._feed = make_feed(data, recipe, device, workers)
             self.sparsifier = _attach(recipe, self.model, self._optimizer, clock, self._feed, parent)
             self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
@@ -79,8 +82,14 @@ class Training:
             self._batch = 0  # batches done of the epoch
             self._seconds = 0.0
             self._drawn_from = self._feed.train.random_state
+            if branch is not None:
+                self._load_progress(branch)
+                if self._average:
+                    self._average.mask()
+            self._branched = self.records[-1] if self.records else None
             if state is not None:
                 self._load(state)  # before the step is made: a captured one holds on to the tensors there are
+            self._learning_rate = self._held_rate() if recipe.hold else learning_rate(recipe, clock)
             self._step = self._make_step()
 
     @property
@@ -170,7 +179,10 @@ class Training:
         """What so many steps took, as a share of a whole dense training without stretch."""
         if self._cost is None or self.sparsifier is None:
             return steps / self._base_steps
-        return self._cost.after(steps, self.sparsifier.history).relative_to(self._base_steps)
+        if self._branched is None:
+            return self._cost.after(steps, self.sparsifier.history).relative_to(self._base_steps)
+        own = self._cost.after(steps - self._branched.step, self.sparsifier.history)
+        return (self._branched.train_flops or 0.0) + own.relative_to(self._base_steps)
 
     def _accuracy(self, split: Split | None) -> torch.Tensor:
         if split is None:
@@ -221,10 +233,20 @@ class Training:
         }
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._load_weights(state)
         if self.sparsifier is not None:
             self.sparsifier.load_state_dict(state["sparsifier"])
+        self._load_progress(state)
+
+    def _load_weights(self, state: Mapping[str, Any]) -> None:
+        try:
+            self.model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise ValueError(f"model={self.recipe.model!r}: the checkpoint is of another model ({reason})") from error
+
+    def _load_progress(self, state: Mapping[str, Any]) -> None:
         if self._average:
             self._average.model.load_state_dict(state["average"])
         if self._observers:
@@ -237,9 +259,14 @@ class Training:
             torch.cuda.set_rng_state(state["device_random"].cpu(), self._device)
         self.records = [EpochRecord(**record) for record in state["records"]]
 
+    def _held_rate(self) -> Callable[[int], float]:
+        """The learning rate of the last step before the branch, from then on."""
+        held = self._optimizer.param_groups[0]["lr"]
+        return lambda step: held
+
     def summary(self) -> Summary:
         """The final figures, once `epochs` has run."""
-        last, best = self.records[-1], best_epoch(self.records)
+        last, best = self.records[-1], best_epoch(self.records[self.recipe.branch_epoch :])
         parameters = list(self.final_model.parameters())
         return Summary(
             test_accuracy=last.test_accuracy,
@@ -303,6 +330,7 @@ def _attach(
         total_steps=clock.total(),
         steps_per_epoch=clock.steps_per_epoch,
         seed=recipe.seed,
+        exclude=recipe.exclude,
         batches=((images.float(), labels) for images, labels in feed.train.epoch()),
         loss=functional.cross_entropy,
         trained=read_trained(parent, model) if parent and method.needs_trained else None,

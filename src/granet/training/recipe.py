@@ -32,8 +32,13 @@ class Recipe:
 
     `precision` is that of activations and products ("bfloat16" by autocast); weights and gradients are float32 always.
     `compile` fuses the forward and backward pass with `torch.compile`. `deterministic` makes a GPU repeat itself
-    exactly, at some cost in speed; a CPU does anyway. `observe` names what is watched (`granet.observers`); it changes
-    nothing in the training.
+    exactly, at some cost in speed; a CPU does anyway. `observe` names what is watched (`granet.observers`);
+    it changes nothing in the training. `exclude` are globs over names of weights
+    that stay dense.
+
+    After each epoch in `keep` the whole state is kept for others to branch from. With `branch_epoch` above 0 a run is
+    such a branch: it goes on from what `parent` kept after that epoch, over the rest of the schedule, or for `hold`
+    epochs at the learning rate of that moment.
     """
 
     model: str = "digits_net"
@@ -64,6 +69,10 @@ class Recipe:
     deterministic: bool = False
     observe: tuple[str, ...] = ()
     seed: int = 0
+    exclude: tuple[str, ...] = ()
+    keep: tuple[int, ...] = ()
+    branch_epoch: int = 0
+    hold: int = 0
 
     def __post_init__(self) -> None:
         _check("epochs", self.epochs, self.epochs >= 1, "must be 1 or more")
@@ -86,11 +95,25 @@ class Recipe:
         _check("seed", self.seed, 0 <= self.seed < 2**63, "must be 0 or more, below 2**63")
         for name in self.observe:
             check_observer(name)
+        last = self.scheduled_epochs
+        for epoch in self.keep:
+            _check("keep", epoch, 1 <= epoch < last, f"must be an epoch from 1 to {last - 1}, the last but one")
+        _check("branch_epoch", self.branch_epoch, 0 <= self.branch_epoch < last, f"must be an epoch before {last}")
+        _check("parent", self.parent, bool(self.parent) or not self.branch_epoch, "must name the run to branch from")
+        _check("hold", self.hold, self.hold >= 0, "must be a number of epochs, or 0 for the rest of the schedule")
+        _check("hold", self.hold, bool(self.branch_epoch) or not self.hold, "needs a branch_epoch above 0")
+        end = f"must not go past the end of the schedule: epoch {self.branch_epoch} + {self.hold} > {last}"
+        _check("hold", self.hold, self.branch_epoch + self.hold <= last, end)
+
+    @property
+    def scheduled_epochs(self) -> int:
+        """Epochs of the whole schedule."""
+        return round(self.epochs * self.stretch)
 
     @property
     def total_epochs(self) -> int:
-        """Epochs that are trained."""
-        return round(self.epochs * self.stretch)
+        """The last epoch that is trained."""
+        return self.branch_epoch + self.hold if self.hold else self.scheduled_epochs
 
     def clock(self, training_images: int) -> Clock:
         """How long this run is on that many images; the last, incomplete batch of an epoch is left out."""
@@ -113,7 +136,7 @@ class Recipe:
         for name in values:
             _check("recipe", name, name in known, f"is not one of its fields: {', '.join(known)}")
         values = dict(values)
-        for name in ("milestones", "no_decay", "observe"):
+        for name in ("milestones", "no_decay", "observe", "exclude", "keep"):
             if name in values:
                 values[name] = tuple(values[name])
         return Recipe(**values)

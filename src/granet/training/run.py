@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from granet.training.checkpoint import load_checkpoint, save_checkpoint
+from granet.training.checkpoint import keep_state, load_checkpoint, load_kept, remove_checkpoints, save_checkpoint
 from granet.training.feeds import Data
 from granet.training.loggers import Logger, logging_to
 from granet.training.loop import Training
@@ -43,7 +43,10 @@ class Run:
         if self.summary is None:
             state = load_checkpoint(self.folder.path, device)
             parent = _finished(recipe.parent, out) if recipe.parent else None
-            self.training = Training(recipe, data, device=device, state=state, workers=workers, parent=parent)
+            branch = load_kept(parent, recipe.branch_epoch, device) if parent and recipe.branch_epoch else None
+            self.training = Training(
+                recipe, data, device=device, state=state, workers=workers, parent=parent, branch=branch
+            )
 
     @property
     def epochs_done(self) -> int:
@@ -63,6 +66,8 @@ class Run:
             with logging_to(self._loggers, self.recipe, self.folder.path, self.epochs_done) as log:
                 for record in self.training.epochs(self._saving(checkpoint_every, stop)):
                     self.folder.append(record)
+                    if record.epoch in self.recipe.keep:
+                        keep_state(self.folder.path, record.epoch, self.training.state())
                     log.epoch(record)
                     yield record
                 self.summary = self._finish()
@@ -84,11 +89,16 @@ class Run:
         return between
 
     def _finish(self) -> Summary:
+        summary = self.training.summary()
+        if self.recipe.branch_epoch:
+            # A study has hundreds of branches: it draws them together, and nobody asks for the weights of each.
+            self.folder.finish(None, summary, self.training.sparsifier)
+            remove_checkpoints(self.folder.path)
+            return summary
         if importlib.util.find_spec("matplotlib") is not None:
             from granet.training.plots import plot_run
 
             plot_run(self.training.records, self.folder.path / "curves.png", self._title)
-        summary = self.training.summary()
         # Last: its summary says that the run is done.
         self.folder.finish(self.training.final_model, summary, self.training.sparsifier)
         return summary

@@ -8,8 +8,9 @@
     model.safetensors   the weights of the last epoch, zeros included
     curves.png          accuracy and sparsity over time, if matplotlib is installed
     checkpoint-*.pt     the newest two states to go on from
+    kept-*.pt           the states that the recipe asks to keep, for other runs to branch from
 
-A dense run has no layers.json and no updates.jsonl.
+A dense run has no layers.json and no updates.jsonl. A branch of another run leaves no weights, curves or checkpoints.
 
 The folder's name is that of the run, so starting the same run again goes on where it stopped, or finds it done. Files
 appear whole or not at all: each is written beside its place and then renamed. `metrics.jsonl` grows by one `write` of
@@ -123,11 +124,12 @@ class RunDir:
         finally:
             os.close(descriptor)
 
-    def finish(self, model: nn.Module, summary: Summary, sparsifier: Sparsifier | None = None) -> None:
-        """Write the weights, what became of the sparse layers, and the final figures."""
-        with atomic(self.path / "model.safetensors") as temporary:
-            save_model(model, str(temporary))
-            shutil.copymode(self.path / "config.json", temporary)  # safetensors leaves it to the owner alone
+    def finish(self, model: nn.Module | None, summary: Summary, sparsifier: Sparsifier | None = None) -> None:
+        """Write the weights, if there are any to write, what became of the sparse layers, and the final figures."""
+        if model is not None:
+            with atomic(self.path / "model.safetensors") as temporary:
+                save_model(model, str(temporary))
+                shutil.copymode(self.path / "config.json", temporary)  # safetensors leaves it to the owner alone
         if sparsifier is not None:
             layers = sparsifier.layers.values()
             counts = [LayerCount(layer.name, tuple(layer.weight.shape), layer.numel, layer.active) for layer in layers]

@@ -1,0 +1,134 @@
+"""`granet plasticity`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional
+
+from granet.cli.device import choose_device, choose_threads
+from granet.cli.sweep import STREAMS, run_state, train_all
+from granet.data import load
+from granet.files import atomic
+from granet.studies.jobs import Place
+from granet.studies.plasticity import REGENERATION, Study
+from granet.studies.plasticity_file import read_study
+from granet.studies.plasticity_results import Point, means, points, rate_drops, read_records, write_points
+from granet.training import RunDir
+from granet.training.checkpoint import kept_path
+from granet.training.rundir import run_name
+
+
+@dataclass(frozen=True)
+class Plasticity:
+    """Measure pruning plasticity: how well a net recovers from one-shot pruning, at every stage of its training.
+
+    Pre-trains at several sparsities, keeps checkpoints, prunes each at several rates with and without regeneration, and
+    trains on: for k epochs at the learning rate of the moment (plasticity), and to the end (final gap). All runs have
+    their folders: finished ones are not repeated, begun ones go on. Writes `plasticity.csv`, a figure (PNG and SVG) for
+    each measure, and `plasticity.html`. Figures need matplotlib: pip install 'granet[plots]'.
+    """
+
+    spec: Annotated[Path, Positional]
+    """The file, such as `recipes/studies/plasticity-digits.toml`."""
+    out: Path = Path("runs/plasticity")
+    """Where the run folders, the numbers and the figures go."""
+    packed: int | None = None
+    """Runs at once. By default what the file says, else one process per CPU core, or three streams of a GPU."""
+    data_dir: Path | None = None
+    """Where the files of image sets are; by default the folder that GRANET_DATA names."""
+    device: str | None = None
+    """Where to train: `cpu`, `cuda`, `cuda:1` ... By default the CPU for the digits, else a GPU if there is one."""
+    threads: int | None = None
+    """CPU threads of all runs together."""
+    checkpoint_every: float = 60.0
+    """Seconds between checkpoints of a run."""
+    dry_run: bool = False
+    """Only list the runs and how far each is."""
+
+    def run(self, console: Console) -> None:
+        """Train what is not finished, show and save."""
+        study, packed = read_study(self.spec)
+        if self.packed is not None and self.packed < 1:
+            raise ValueError(f"packed={self.packed!r}: must be 1 or more")
+        if self.dry_run:
+            for recipe in study.recipes():
+                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
+            return
+        device = choose_device(self.device, study.recipe.data)
+        load(study.recipe.data, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
+        choose_threads(self.threads, "")
+        check_kept(study, self.out)
+        packed = self.packed or packed or (STREAMS if device.type == "cuda" else os.cpu_count() or 1)
+        place = Place(device, self.out, self.data_dir, checkpoint_every=self.checkpoint_every)
+        self.out.mkdir(parents=True, exist_ok=True)
+        try:
+            for _ in train_all(console, study.recipes(), place, packed):
+                pass
+        finally:
+            found = points(study, self.out)
+            self._write(console, study, found)
+
+    def _write(self, console: Console, study: Study, found: list[Point]) -> None:
+        """The numbers, the figures and the page, of as many branches as are finished."""
+        write_points(self.out / "plasticity.csv", found)
+        for measure in study.measures:
+            console.print(summary_table(study, measure, [point for point in found if point.measure == measure]))
+        told = f"{len(found)} of {len(study.branches())} branches in {self.out / 'plasticity.csv'}"
+        console.print(told, highlight=False, soft_wrap=True)
+        if importlib.util.find_spec("matplotlib") is None:
+            console.print("no figures: pip install 'granet[plots]'", highlight=False)
+            return
+        from granet.studies.plasticity_figure import title, write_figure
+        from granet.studies.plasticity_page import page
+
+        drops = rate_drops(read_records(self.out, study.trunks()[0]))
+        for measure in study.measures:
+            for scope in study.scopes:
+                chosen = [point for point in found if (point.measure, point.scope) == (measure, scope)]
+                path = self.out / f"{measure}-{scope}.png"
+                write_figure(study, chosen, drops, title(study, measure, scope), path)
+                console.print(f"drew {path} and .svg", highlight=False, soft_wrap=True)
+        with atomic(self.out / "plasticity.html") as temporary:
+            temporary.write_text(page(study, found, drops), encoding="utf-8")
+        console.print(f"wrote {self.out / 'plasticity.html'}", highlight=False, soft_wrap=True)
+
+
+def check_kept(study: Study, out: Path) -> None:
+    """ValueError if a finished trunk has lost a checkpoint that unfinished branches need."""
+    needed = {
+        (branch.trunk, branch.epoch) for branch in study.branches() if not RunDir.find(out, branch.recipe).summary
+    }
+    for trunk, epoch in needed:
+        folder = RunDir.find(out, trunk)
+        if folder.summary is not None and not (path := kept_path(folder.path, epoch)).is_file():
+            raise ValueError(f"{path}: is missing; remove its folder to train that run again")
+
+
+def summary_table(study: Study, measure: str, found: list[Point]) -> Table:
+    """The mean differences, a row for each line of the figure and a column for each checkpoint."""
+    table = Table(title=f"{measure}: difference of test accuracy in points, by epoch of pruning")
+    for name in ("scope", "sparsity", "regeneration", "rate"):
+        table.add_column(name)
+    epochs = sorted(study.checkpoints)
+    for epoch in epochs:
+        table.add_column(str(epoch), justify="right")
+    for scope in study.scopes:
+        for sparsity in study.sparsities:
+            for regeneration in REGENERATION:
+                for rate in study.rates:
+                    key = (scope, sparsity, regeneration, rate)
+                    line = means(point for point in found if key == _key(point))
+                    shown = (f"{line[epoch]:+.1f}" if epoch in line else "-" for epoch in epochs)
+                    table.add_row(scope, f"{sparsity:g}", regeneration, f"{rate:g}", *shown)
+    return table
+
+
+def _key(point: Point) -> tuple[str, float, str, float]:
+    return point.scope, point.pretrained_sparsity, point.regeneration, point.pruning_rate

@@ -1,0 +1,96 @@
+"""One-shot pruning of the net as it stands, with and without regeneration: the probes of pruning plasticity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from granet.clock import Clock
+from granet.methods.base import Method, check_choice, register
+from granet.net import Scope, SparseNet
+from granet.patterns import Groups, parse_pattern
+from granet.scores import gradient, magnitude
+
+PAPER = "Liu et al. 2021, arXiv 2106.10404"
+
+
+@register(
+    "prune-once",
+    paper=PAPER,
+    score="magnitude",
+    knob="`rate`, a share of what is left",
+    before_training=True,
+    changes_masks=False,
+    has_target=False,
+)
+@dataclass(frozen=True, kw_only=True)
+class PruneOnce(Method):
+    """Prune a share of the weights that the net has left, once, by magnitude; the masks then stay.
+
+    Weights that are zero when it begins count as gone: a net that was trained sparse keeps its zeros, and ``rate`` is a
+    share of the others. So the sparsity becomes 1 - (1 - s)(1 - rate), with s that of before.
+    """
+
+    sparsity: float = 0.0
+    """Has no meaning here: what is pruned is a share of what is left."""
+    rate: float = 0.5
+    """Share of the weights left that are pruned, in (0, 1)."""
+    scope: Scope = "global"
+    """``"global"`` ranks all layers together; ``"uniform"`` prunes the same share of each layer."""
+
+    takes_pattern: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate("rate", self.rate)
+        check_choice("scope", self.scope, ("global", "uniform"))
+        if isinstance(parse_pattern(self.pattern), Groups):
+            raise ValueError(f"pattern={self.pattern!r}: must be weight, filter or blocks such as 4x1")
+
+    @property
+    def has_target(self) -> bool:
+        return False
+
+    def begin(self, net: SparseNet) -> None:
+        net.keep_nonzero()
+        left = net.counts
+        net.prune_share(self.rate, magnitude, self.scope)
+        net.memory["pruned"] = left - net.counts
+
+
+@register(
+    "prune-and-regenerate",
+    paper=PAPER,
+    score="magnitude",
+    growth="gradient, once",
+    knob="`rate`, all of which grows back",
+    cost="a copy of the gradients of one step",
+    before_training=True,
+    regrows=True,
+    has_target=False,
+)
+@dataclass(frozen=True, kw_only=True)
+class PruneAndRegenerate(PruneOnce):
+    """Prune once, then let each layer regrow as many weights as it lost, those with the largest gradients.
+
+    The gradient is that of the pruned net on the first batch after pruning. Regrown weights begin at zero, with a fresh
+    optimizer state, also those that were pruned just before: of a dense net the smallest weights are set to zero and
+    all go on learning.
+    """
+
+    needs_gradient: ClassVar[bool] = True
+
+    def updates(self, clock: Clock) -> range:
+        return range(1, 2)
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        lost = net.memory["pruned"]
+        net.grow(lost[torch.tensor([layer.index for layer in net.movable], device=lost.device)], gradient)
+
+
+def check_rate(field: str, value: float) -> None:
+    """A share of weights to prune: something, but not everything."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise ValueError(f"{field}={value!r}: must be in (0, 1)")

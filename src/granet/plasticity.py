@@ -1,0 +1,179 @@
+"""Pruning plasticity of a model in the middle of anyone's training loop.
+
+The probe of `granet plasticity` as a function: prune a copy of the model, train the copy on for k steps at the learning
+rate it has now, and see what accuracy comes back (Liu et al. 2021, section 3). The model itself, its optimizer and all
+random numbers are left exactly as they were.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from granet.methods import Method
+from granet.methods.base import check_count
+from granet.methods.prune_once import PruneAndRegenerate, PruneOnce, check_rate
+from granet.net import Scope
+from granet.sparsifier import sparsify
+
+PROBES: dict[str, type[PruneOnce]] = {"without": PruneOnce, "with": PruneAndRegenerate}
+
+
+@dataclass(frozen=True)
+class PlasticityPoint:
+    """How one copy recovered."""
+
+    rate: float
+    regeneration: str
+    """``"with"`` or ``"without"``."""
+    before: float
+    """What ``evaluate`` said of the model."""
+    after: float
+    """What it said of the copy, pruned and trained on."""
+    epoch: int | None = None
+    """When it was probed, if a `PlasticityProbe` did it."""
+
+    @property
+    def plasticity(self) -> float:
+        """after - before."""
+        return self.after - self.before
+
+
+def plasticity(
+    model: nn.Module,
+    optimizer: Optimizer,
+    batches: Iterable[tuple[Any, Any]],
+    loss: Callable[[Any, Any], Tensor],
+    evaluate: Callable[[nn.Module], float],
+    *,
+    steps: int,
+    rates: Sequence[float] = (0.2, 0.5, 0.9, 0.98),
+    scope: Scope = "global",
+    pattern: str = "weight",
+    include: Sequence[str] = ("*",),
+    exclude: Sequence[str] = (),
+) -> list[PlasticityPoint]:
+    """Prune and train on a copy of the model for each rate, without and with regeneration.
+
+    Weights that are zero now count as pruned already, and a rate is a share of the others. The copy's masks stay after
+    that, whatever method trains the model itself. Takes the memory of a second model and optimizer.
+
+    Args:
+        optimizer: that of the model; copies of it train the copies, at its learning rate of now.
+        batches: (inputs, targets) on the model's device, gone through from the start for each copy, again if short.
+        loss: ``loss(outputs, targets)``, one number.
+        evaluate: ``evaluate(model)``, the accuracy; it may leave the model in eval mode.
+        steps: optimizer steps of continued training.
+        rates: shares of the weights left to prune, each in (0, 1).
+        scope, pattern, include, exclude: as in `granet.sparsify` and `granet.PruneOnce`.
+    """
+    check_count("steps", steps)
+    if not rates:
+        raise ValueError(f"rates={rates!r}: must have one rate or more")
+    for rate in rates:
+        check_rate("rates", rate)
+    points = []
+    with _undisturbed(batches):
+        before = float(evaluate(copy.deepcopy(model)))
+        for rate in rates:
+            for regeneration, cls in PROBES.items():
+                method = cls(rate=rate, scope=scope, pattern=pattern)
+                twin, copied = copy.deepcopy((model, optimizer))  # together, so that one holds the other's parameters
+                with _undisturbed(batches):  # each copy sees the same batches
+                    _train(twin, copied, method, batches, loss, steps, include, exclude)
+                    points.append(PlasticityPoint(rate, regeneration, before, float(evaluate(twin))))
+    return points
+
+
+@dataclass
+class PlasticityProbe:
+    """Probes every so many epochs of a training loop: ``probe(epoch)`` at the end of each.
+
+    probe = granet.PlasticityProbe(5, model, optimizer, loader, loss, evaluate, {"steps": 100})
+    for epoch in range(1, 161):
+        ...
+        probe(epoch)
+    probe.points  # all that were measured
+    """
+
+    every: int
+    model: nn.Module
+    optimizer: Optimizer
+    batches: Iterable[tuple[Any, Any]]
+    loss: Callable[[Any, Any], Tensor]
+    evaluate: Callable[[nn.Module], float]
+    options: dict[str, Any]
+    """The named arguments of `granet.plasticity`, ``steps`` at least."""
+    points: list[PlasticityPoint] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_count("every", self.every)
+
+    def __call__(self, epoch: int) -> list[PlasticityPoint]:
+        """The points of this epoch, none if it is not one to probe."""
+        if epoch % self.every:
+            return []
+        probed = plasticity(self.model, self.optimizer, self.batches, self.loss, self.evaluate, **self.options)
+        found = [PlasticityPoint(p.rate, p.regeneration, p.before, p.after, epoch) for p in probed]
+        self.points += found
+        return found
+
+
+def _train(
+    model: nn.Module,
+    optimizer: Optimizer,
+    method: Method,
+    batches: Iterable[tuple[Any, Any]],
+    loss: Callable[[Any, Any], Tensor],
+    steps: int,
+    include: Sequence[str],
+    exclude: Sequence[str],
+) -> None:
+    sparsifier = sparsify(model, optimizer, method, total_steps=steps, include=include, exclude=exclude)
+    model.train()
+    for inputs, targets in _cycle(batches, steps):
+        optimizer.zero_grad(set_to_none=True)
+        loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    sparsifier.remove()
+
+
+def _cycle(batches: Iterable[tuple[Any, Any]], count: int) -> Iterator[tuple[Any, Any]]:
+    """So many batches, from the start again where there are fewer."""
+    done = 0
+    while done < count:
+        at_start = done
+        for batch in batches:
+            yield batch
+            done += 1
+            if done == count:
+                return
+        if done == at_start:
+            raise ValueError("batches: must be an iterable with a batch or more that can be gone through again")
+
+
+@contextmanager
+def _undisturbed(batches: object) -> Iterator[None]:
+    """Afterwards the random numbers of torch, numpy, Python and the loader are where they were."""
+    sampler = getattr(batches, "sampler", None)
+    held = [getattr(owner, "generator", None) for owner in (batches, sampler)]
+    generators = [(generator, generator.get_state()) for generator in held if isinstance(generator, torch.Generator)]
+    devices = range(torch.cuda.device_count())
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        for generator, state in generators:
+            generator.set_state(state)

@@ -1,0 +1,91 @@
+"""The figures of pruning plasticity as the paper draws them. Needs matplotlib.
+
+One column for each pre-trained sparsity, one line for each pruning rate, vertical red lines where the learning rate
+drops; without regeneration above, with regeneration below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from granet.files import atomic
+from granet.report.figures import STYLE
+from granet.report.labels import colours
+from granet.studies.plasticity import REGENERATION, Study
+from granet.studies.plasticity_results import Point, means
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLES = {"plasticity": "Pruning plasticity", "final": "Final performance gap"}
+
+
+def title(study: Study, measure: str, scope: str) -> str:
+    """What a figure shows, in words."""
+    kind = "filters" if study.pattern == "filter" else "weights" if study.pattern == "weight" else study.pattern
+    unit = "epoch" if study.continue_epochs == 1 else "epochs"
+    how = f"{study.continue_epochs} {unit} on" if measure == "plasticity" else "trained to the end"
+    return f"{TITLES[measure]}, {how}: {study.recipe.model} on {study.recipe.data}, {scope} pruning of {kind}"
+
+
+def size(study: Study) -> tuple[float, float]:
+    """Inches."""
+    return 1.2 + 2.7 * len(study.sparsities), 5.6
+
+
+def paint(figure: Figure, study: Study, points: Sequence[Point], drops: Sequence[int]) -> None:
+    """Draw the points of one measure and scope on an empty figure."""
+    from matplotlib.lines import Line2D
+
+    grid = figure.subplots(2, len(study.sparsities), sharex=True, sharey=True, squeeze=False)
+    shades = colours(len(study.rates))
+    for row, regeneration in zip(grid, REGENERATION, strict=True):
+        for axes, sparsity in zip(row, study.sparsities, strict=True):
+            chosen = [
+                point for point in points if (point.pretrained_sparsity, point.regeneration) == (sparsity, regeneration)
+            ]
+            _panel(axes, study.rates, shades, chosen, drops)
+        row[0].set_ylabel(f"{regeneration} regeneration\naccuracy difference (points)")
+    for axes, sparsity in zip(grid[0], study.sparsities, strict=True):
+        axes.set_title(f"Pre-trained sparsity {sparsity:g}")
+    for axes in grid[1]:
+        axes.set_xlabel("pruned after epoch")
+    handles = [Line2D([], [], color=shade, marker="o", markersize=3) for shade in shades]
+    handles.append(Line2D([], [], color=DROP, linewidth=1))
+    names = [f"pruning rate {rate:g}" for rate in study.rates] + ["learning rate drops"]
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
+
+
+DROP = "#d64550"
+
+
+def _panel(
+    axes: Axes, rates: Sequence[float], shades: Sequence[str], points: Sequence[Point], drops: Sequence[int]
+) -> None:
+    for epoch in drops:
+        axes.axvline(epoch, color=DROP, linewidth=1)
+    axes.axhline(0, color="0.5", linewidth=0.8, linestyle="--")
+    for rate, shade in zip(rates, shades, strict=True):
+        line = means(point for point in points if point.pruning_rate == rate)
+        axes.plot(list(line), list(line.values()), color=shade, marker="o", markersize=3)
+    axes.grid()
+
+
+def write_figure(study: Study, points: Sequence[Point], drops: Sequence[int], name: str, path: Path) -> None:
+    """One figure as PNG and as SVG, at `path` with those endings."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size(study), layout="constrained")
+        FigureCanvasAgg(figure)
+        paint(figure, study, points, drops)
+        figure.suptitle(name, x=0.01, horizontalalignment="left")
+        with atomic(path.with_suffix(".png")) as temporary:
+            figure.savefig(temporary, dpi=120, facecolor="white")
+        with atomic(path.with_suffix(".svg")) as temporary:
+            figure.savefig(temporary, facecolor="white", metadata={"Date": None})

@@ -1,0 +1,70 @@
+"""A plasticity study as a TOML file.
+
+recipe = "../cifar10-resnet20.toml"      # beside this file; without it, the embedded digits
+packed = 3                               # runs at once
+checkpoints = [10, 30, 50, 70, 90, 110]  # fields of `Study`
+sparsities = [0.0, 0.5, 0.9, 0.98]
+continue_epochs = 30
+epochs = 160                             # fields of a recipe, for all runs
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from granet.studies.plasticity import Study
+from granet.training.recipe import Recipe
+from granet.training.recipe_file import check_type, read_recipe_file
+
+_OWN = {"method", "method_fields", "parent", "seed", "keep", "branch_epoch", "hold"}
+"""Fields of a recipe that the study sets itself."""
+_STUDY = {field.name for field in dataclasses.fields(Study)} - {"recipe"}
+_RECIPE = {field.name for field in dataclasses.fields(Recipe)} - _OWN
+_LISTS = _STUDY - {"continue_epochs", "pattern"}
+
+
+def read_study(path: Path) -> tuple[Study, int | None]:
+    """The study in a file and how many runs it packs; ValueError that names the file, the key and what is allowed."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"spec={str(path)!r}: must be a file that can be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"spec={str(path)!r}: must be TOML ({error})") from error
+    try:
+        return _study(path, table), _packed(table)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _study(path: Path, table: dict[str, Any]) -> Study:
+    known = sorted(_STUDY | _RECIPE | {"recipe", "packed"})
+    for key in table:
+        if key not in known:
+            near = get_close_matches(key, known, n=1, cutoff=0)[0]
+            raise ValueError(f"unknown key {key!r}; the nearest is {near!r}")
+    base = table.get("recipe")
+    if base is not None and not isinstance(base, str):
+        raise ValueError(f"recipe={base!r}: must be the name of a recipe file")
+    shared = (Recipe() if base is None else read_recipe_file(path.parent / base).shared).dense_twin()
+    asked = {key: value for key, value in table.items() if key in _RECIPE}
+    for key, value in asked.items():
+        check_type(key, value)
+    for key in _LISTS & set(table):
+        if not isinstance(table[key], list):
+            raise ValueError(f"{key}={table[key]!r}: must be a list")
+    if "checkpoints" not in table:
+        raise ValueError("checkpoints: must be a list of epochs after which to prune")
+    own: dict[str, Any] = {key: tuple(table[key]) if key in _LISTS else table[key] for key in _STUDY & set(table)}
+    return Study(Recipe.from_dict({**shared.to_dict(), **asked}), **own)
+
+
+def _packed(table: dict[str, Any]) -> int | None:
+    packed = table.get("packed")
+    if packed is not None and (type(packed) is not int or packed < 1):
+        raise ValueError(f"packed={packed!r}: must be a number of runs, 1 or more")
+    return packed

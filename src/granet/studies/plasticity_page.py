@@ -1,0 +1,68 @@
+"""A plasticity study as one HTML page that needs nothing but itself. Needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from html import escape
+
+from granet import __version__
+from granet.report.figures import svg_figure
+from granet.report.html import Cell, document, figure, number, table
+from granet.studies.plasticity import REGENERATION, Study
+from granet.studies.plasticity_figure import TITLES, paint, size, title
+from granet.studies.plasticity_results import Point, means
+
+_MEANING = {
+    "plasticity": "Test accuracy after {k} epochs of continued training at the learning rate of the moment of pruning, "
+    "less that before pruning.",
+    "final": "Test accuracy after training the pruned net to the end with the rest of the schedule, less that of the "
+    "unpruned run at its end.",
+}
+
+
+def page(study: Study, points: Sequence[Point], drops: Sequence[int]) -> str:
+    """The whole document."""
+    all_branches = len(study.branches())
+    done = "" if len(points) == all_branches else f" So far {len(points)} of {all_branches} branches are finished."
+    parts = [
+        "<h1>Pruning plasticity</h1>",
+        f'<p class="lead">{escape(study.recipe.model)} on {escape(study.recipe.data)}, seeds '
+        f"{', '.join(map(str, study.seeds))}, written by granet {escape(__version__)}.{done}</p>",
+        '<p class="note">A pruning rate is a share of the weights that the pre-trained net has left. Differences are '
+        "in percentage points of test accuracy, means over the seeds. Above 0 the net is better than before.</p>",
+    ]
+    for measure in study.measures:
+        parts.append(f"<h2>{escape(TITLES[measure])}</h2>")
+        for scope in study.scopes:
+            chosen = [point for point in points if (point.measure, point.scope) == (measure, scope)]
+            parts.append(_section(study, measure, scope, chosen, drops))
+    return document(f"granet plasticity: {study.recipe.model} on {study.recipe.data}", "\n".join(parts))
+
+
+def _section(study: Study, measure: str, scope: str, points: Sequence[Point], drops: Sequence[int]) -> str:
+    caption = f"{title(study, measure, scope)}. {_MEANING[measure].format(k=study.continue_epochs)}"
+    described = f"{caption} The numbers are in the table below."
+    drawn = partial(paint, study=study, points=points, drops=drops)
+    drawing = svg_figure(drawn, size(study), f"{measure}-{scope}", described)
+    rows = [
+        _row(study, sparsity, rate, regeneration, points)
+        for sparsity in study.sparsities
+        for regeneration in REGENERATION
+        for rate in study.rates
+    ]
+    return figure(drawing, caption) + table(f"{title(study, measure, scope)}, in points, by epoch of pruning", rows)
+
+
+def _row(study: Study, sparsity: float, rate: float, regeneration: str, points: Sequence[Point]) -> dict[str, Cell]:
+    key = (sparsity, rate, regeneration)
+    line = means(
+        point for point in points if (point.pretrained_sparsity, point.pruning_rate, point.regeneration) == key
+    )
+    heading = {
+        "pre-trained sparsity": Cell(f"{sparsity:g}"),
+        "regeneration": Cell(regeneration),
+        "pruning rate": number(f"{rate:g}"),
+    }
+    cells = {f"{epoch}": number(f"{line[epoch]:+.2f}" if epoch in line else "–") for epoch in sorted(study.checkpoints)}
+    return heading | cells

@@ -1,0 +1,109 @@
+"""What the finished branches of a plasticity study came to: one row each, and the means that figures show."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from granet.files import atomic
+from granet.studies.plasticity import Branch, Study
+from granet.training.recipe import Recipe
+from granet.training.records import EpochRecord
+from granet.training.rundir import RunDir, run_name
+
+
+@dataclass(frozen=True)
+class Point:
+    """One finished branch. Accuracies and their difference are in percent, on test images."""
+
+    data: str
+    model: str
+    pattern: str
+    measure: str
+    scope: str
+    pretrained_sparsity: float
+    pruning_rate: float
+    regeneration: str
+    epoch: int
+    """After which it was pruned."""
+    learning_rate: float
+    """Of that epoch."""
+    seed: int
+    accuracy_before: float
+    """Of the trunk: after that epoch for plasticity, at its end for the final gap."""
+    accuracy_after: float
+    difference: float
+    """The measure itself, in percentage points."""
+    sparsity: float
+    """At the end of the branch."""
+    run: str
+
+
+def points(study: Study, out: Path) -> list[Point]:
+    """The branches that are finished, in the order of the study."""
+    records = cache(lambda trunk: read_records(out, trunk))
+    found = []
+    for branch in study.branches():
+        summary = RunDir.find(out, branch.recipe).summary
+        if summary is not None:
+            found.append(_point(branch, records(branch.trunk), summary.test_accuracy, summary.sparsity))
+    return found
+
+
+def _point(branch: Branch, trunk: Sequence[EpochRecord], accuracy: float, sparsity: float) -> Point:
+    before = trunk[branch.epoch - 1 if branch.measure == "plasticity" else -1].test_accuracy
+    return Point(
+        data=branch.trunk.data,
+        model=branch.trunk.model,
+        pattern=branch.study.pattern,
+        measure=branch.measure,
+        scope=branch.scope,
+        pretrained_sparsity=branch.sparsity,
+        pruning_rate=branch.rate,
+        regeneration=branch.regeneration,
+        epoch=branch.epoch,
+        learning_rate=trunk[branch.epoch - 1].lr,
+        seed=branch.seed,
+        accuracy_before=round(100 * before, 3),
+        accuracy_after=round(100 * accuracy, 3),
+        difference=round(100 * (accuracy - before), 3),
+        sparsity=round(sparsity, 8),
+        run=run_name(branch.recipe),
+    )
+
+
+def read_records(out: Path, recipe: Recipe) -> list[EpochRecord]:
+    """The epochs of a run so far."""
+    path = RunDir.find(out, recipe).path / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [EpochRecord(**json.loads(line)) for line in lines]
+
+
+def means(chosen: Iterable[Point]) -> dict[int, float]:
+    """The mean difference over seeds at each epoch, in order."""
+    by_epoch: dict[int, list[float]] = {}
+    for point in chosen:
+        by_epoch.setdefault(point.epoch, []).append(point.difference)
+    return {epoch: statistics.mean(by_epoch[epoch]) for epoch in sorted(by_epoch)}
+
+
+def rate_drops(trunk: Sequence[EpochRecord]) -> list[int]:
+    """The epochs after which the learning rate falls to half or less: its steps, not a smooth decay."""
+    return [before.epoch for before, after in itertools.pairwise(trunk) if after.lr <= before.lr / 2]
+
+
+def write_points(path: Path, table: Iterable[Point]) -> None:
+    """The numbers as CSV, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(Point.__dataclass_fields__), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(point) for point in table)
+    with atomic(path) as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")

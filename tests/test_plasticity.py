@@ -1,0 +1,123 @@
+"""The probe in a user's loop: it measures what a plain loop measures, and leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import granet
+
+torch.manual_seed(0)
+INPUTS = torch.randn(96, 6)
+TARGETS = (INPUTS[:, 0] * INPUTS[:, 1] > 0).long()
+
+
+def accuracy(model: nn.Module) -> float:
+    random.random(), np.random.rand(), torch.rand(1)  # as an evaluation may
+    model.eval()
+    with torch.no_grad():
+        return float((model(INPUTS).argmax(1) == TARGETS).float().mean())
+
+
+class Loop:
+    """A training with everything that a probe could disturb: dropout, batch norm, momentum, masks, shuffling."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(1)
+        self.model = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 2))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
+        method = granet.RigL(sparsity=0.5, every=2)
+        self.sparsifier = granet.sparsify(self.model, self.optimizer, method, total_steps=24, seed=0)
+        generator = torch.Generator().manual_seed(2)
+        self.loader = DataLoader(TensorDataset(INPUTS, TARGETS), 16, shuffle=True, generator=generator)
+
+    def epoch(self) -> None:
+        self.model.train()
+        for inputs, targets in self.loader:
+            self.optimizer.zero_grad()
+            nn.functional.cross_entropy(self.model(inputs), targets).backward()
+            self.optimizer.step()
+
+    def end(self) -> list[torch.Tensor]:
+        """All that the rest of a training depends on."""
+        state = [value.clone() for value in self.model.state_dict().values()]
+        state += [value for one in self.optimizer.state_dict()["state"].values() for value in one.values()]
+        state += [*self.sparsifier.masks.values(), torch.get_rng_state(), self.loader.generator.get_state()]
+        return [*state, torch.rand(3), torch.tensor([random.random(), np.random.rand()])]
+
+
+def test_a_training_that_is_probed_ends_bit_for_bit_as_one_that_is_not() -> None:
+    ends = []
+    for probed in (False, True):
+        random.seed(0)
+        np.random.seed(0)
+        loop = Loop()
+        probe = granet.PlasticityProbe(
+            2, loop.model, loop.optimizer, loop.loader, nn.functional.cross_entropy, accuracy,
+            {"steps": 8, "rates": (0.5, 0.9)},
+        )  # fmt: skip
+        for epoch in range(1, 5):
+            loop.epoch()
+            grads = [parameter.grad for parameter in loop.model.parameters()]
+            modes = [module.training for module in loop.model.modules()]
+            if probed:
+                assert len(probe(epoch)) == (4 if epoch % 2 == 0 else 0)
+            assert modes == [module.training for module in loop.model.modules()]
+            assert all(a is b.grad for a, b in zip(grads, loop.model.parameters(), strict=True))
+        ends.append(loop.end())
+        assert [point.epoch for point in probe.points] == ([2] * 4 + [4] * 4 if probed else [])
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+
+
+def test_it_measures_what_a_plain_loop_measures() -> None:
+    torch.manual_seed(3)
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    batches = [(INPUTS[i : i + 32], TARGETS[i : i + 32]) for i in range(0, 96, 32)]
+    (without, grown) = granet.plasticity(
+        model, optimizer, batches, nn.functional.cross_entropy, accuracy, steps=5, rates=(0.75,)
+    )
+    twin = copy.deepcopy(model)
+    mask = twin.weight.abs() >= twin.weight.abs().flatten().sort().values[9]  # 9 of 12 go
+    with torch.no_grad():
+        twin.weight *= mask
+    for step in range(5):
+        inputs, targets = batches[step % 3]
+        twin.zero_grad()
+        nn.functional.cross_entropy(twin(inputs), targets).backward()
+        with torch.no_grad():
+            twin.weight -= 0.5 * twin.weight.grad * mask
+            twin.bias -= 0.5 * twin.bias.grad
+    assert (without.rate, without.regeneration, grown.regeneration) == (0.75, "without", "with")
+    assert without.before == grown.before == accuracy(model)
+    assert without.after == accuracy(twin)
+    assert without.plasticity == without.after - without.before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps=0: must be a whole number"),
+        ({"steps": 2, "rates": (0.5, 1.0)}, r"rates=1.0: must be in \(0, 1\)"),
+        ({"steps": 2, "rates": ()}, r"rates=\(\): must have one rate"),
+    ],
+)
+def test_bad_input_names_the_field(options: dict[str, object], message: str) -> None:
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=message):
+        granet.plasticity(model, optimizer, [(INPUTS, TARGETS)], nn.functional.cross_entropy, accuracy, **options)
+
+
+def test_batches_that_can_be_read_only_once_are_refused() -> None:
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    once = iter([(INPUTS, TARGETS)])
+    with pytest.raises(ValueError, match="batches: must be an iterable"):
+        granet.plasticity(model, optimizer, once, nn.functional.cross_entropy, accuracy, steps=2)

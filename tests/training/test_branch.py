@@ -1,0 +1,114 @@
+"""Runs that go on from an epoch that another run kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from granet.data import load
+from granet.training import Recipe, Run, Training
+from granet.training.checkpoint import kept_path, load_kept
+from granet.training.rundir import run_name
+
+CPU = torch.device("cpu")
+DATA = load("digits")
+TRUNK = Recipe(
+    method="dense", method_fields={}, epochs=4, milestones=("50%",), batch_size=256, keep=(1, 2), ema=0.9, seed=3
+)
+BRANCH = replace(TRUNK, parent=run_name(TRUNK), keep=(), branch_epoch=1)
+PRUNED = replace(BRANCH, method="prune-and-regenerate", method_fields={"rate": 0.5})
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished trunk in it."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("runs")
+    list(Run(TRUNK, DATA, CPU, folder).epochs())
+    return folder
+
+
+def finished(recipe: Recipe, out: Path) -> Training:
+    run = Run(recipe, DATA, CPU, out)
+    list(run.epochs())
+    return run.training
+
+
+def test_a_branch_that_prunes_nothing_ends_as_its_trunk_bit_for_bit(out: Path) -> None:
+    branch = finished(BRANCH, out)
+    wanted = load_file(out / run_name(TRUNK) / "model.safetensors")
+    got = branch.final_model.state_dict()
+    assert all(torch.equal(got[name], wanted[name]) for name in wanted)
+    assert [record.epoch for record in branch.records] == [1, 2, 3, 4]
+    left = {path.name for path in (out / run_name(BRANCH)).iterdir()}
+    assert left == {"config.json", "metrics.jsonl", "summary.json"}  # hundreds of these must be small
+
+
+@pytest.mark.parametrize(("epoch", "hold", "rates"), [(1, 2, [0.1, 0.1]), (2, 1, [0.1]), (1, 0, [0.1, 0.01, 0.01])])
+def test_the_learning_rate_is_held_or_follows_the_schedule(
+    out: Path, epoch: int, hold: int, rates: list[float]
+) -> None:
+    branch = finished(replace(PRUNED, branch_epoch=epoch, hold=hold), out)
+    assert [record.lr for record in branch.records[epoch:]] == pytest.approx(rates)
+
+
+def test_a_branch_begins_with_the_kept_weights_pruned_once(out: Path) -> None:
+    method = {"rate": 0.75, "scope": "uniform"}
+    branch = Run(replace(BRANCH, method="prune-once", method_fields=method), DATA, CPU, out).training
+    kept = load_kept(out / run_name(TRUNK), 1, CPU)["model"]
+    for name, weight in branch.model.state_dict().items():
+        if name in branch.sparsifier.masks:
+            least = kept[name].abs().flatten().sort().values[round(0.75 * weight.numel())]
+            assert torch.equal(weight, kept[name] * (kept[name].abs() >= least))
+        else:
+            assert torch.equal(weight, kept[name])
+
+
+def test_a_branch_that_is_stopped_is_finished_as_if_it_had_not_been(out: Path, tmp_path: Path) -> None:
+    recipe = replace(PRUNED, parent=str(out / run_name(TRUNK)))
+    whole = finished(recipe, tmp_path / "whole")
+    calls = iter(range(100))
+    run = Run(recipe, DATA, CPU, tmp_path / "parts")
+    with pytest.raises(KeyboardInterrupt):
+        list(run.epochs(stop=lambda: next(calls) == 6))
+    again = Run(recipe, DATA, CPU, tmp_path / "parts")
+    assert again.epochs_done == 2 and again.training.step == 4 + 7
+    list(again.epochs())
+    mine, theirs = again.training.model.state_dict(), whole.model.state_dict()
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert [r.test_accuracy for r in again.training.records] == [r.test_accuracy for r in whole.records]
+
+
+def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"branch_epoch=3: .*kept-0003.pt is not there"):
+        Run(replace(BRANCH, branch_epoch=3), DATA, CPU, out)
+    trunk = replace(TRUNK, epochs=2, keep=(1,))
+    finished(trunk, tmp_path)
+    path = kept_path(tmp_path / run_name(trunk), 1)
+    child = replace(trunk, parent=run_name(trunk), keep=(), branch_epoch=1)
+    with pytest.raises(ValueError, match=r"model='resnet20': the checkpoint is of another model"):
+        Run(replace(child, model="resnet20"), DATA, CPU, tmp_path)
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"kept-0001.pt is damaged"):
+        Run(child, DATA, CPU, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"branch_epoch": 2, "hold": 3}, r"hold=3: must not go past the end of the schedule: epoch 2 \+ 3 > 4"),
+        ({"branch_epoch": 4}, "branch_epoch=4: must be an epoch before 4"),
+        ({"branch_epoch": 1, "parent": ""}, "parent='': must name the run to branch from"),
+        ({"branch_epoch": 0, "hold": 1}, "hold=1: needs a branch_epoch"),
+        ({"keep": (4,)}, "keep=4: must be an epoch from 1 to 3"),
+    ],
+)
+def test_bad_recipes_name_the_field(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(BRANCH, **fields)
