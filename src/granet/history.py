@@ -16,7 +16,7 @@ class UpdateRecord:
 
     step: int
     target: float
-    """The sparsity the method asked for; if it asks for none, the one there is."""
+    """The sparsity the method asked for."""
     achieved: float
     """The sparsity there is."""
     pruned: int
@@ -42,13 +42,13 @@ class History:
     def __init__(self, numel: int) -> None:
         self._numel = numel
         self._done: list[UpdateRecord] = []
-        self._coming: list[tuple[int, float | None, bool, Tensor, torch.cuda.Event | None]] = []
+        self._coming: list[tuple[int, float, bool, Tensor, torch.cuda.Event | None]] = []
         self._told = 0
 
     def add(
         self,
         step: int,
-        target: float | None,
+        target: float,
         pruned: Tensor,
         regrown: Tensor,
         accepted: Tensor,
@@ -90,16 +90,7 @@ class History:
         achieved = (self._numel - sum(active)) / self._numel
         ever_active = ever / self._numel if tracked else None
         self._done.append(
-            UpdateRecord(
-                step,
-                achieved if target is None else target,
-                achieved,
-                pruned,
-                regrown,
-                not accepted,
-                tuple(active),
-                ever_active,
-            )
+            UpdateRecord(step, target, achieved, pruned, regrown, not accepted, tuple(active), ever_active)
         )
 
     def state(self) -> list[dict[str, Any]]:

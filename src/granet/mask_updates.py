@@ -89,8 +89,8 @@ class MaskUpdates:
         self.forget_gradients()
 
     def _record(self, clock: Clock, accept: Tensor) -> None:
-        net, target = self._net, self.target if self._method.has_target else None
-        self.history.add(clock.step, target, net.pruned, net.regrown, accept, net.active, net.ever_active)
+        net = self._net
+        self.history.add(clock.step, self.target, net.pruned, net.regrown, accept, net.active, net.ever_active)
 
     def warn_of_skipped(self) -> None:
         """Of updates that the device did not make, as far as the host knows by now."""
