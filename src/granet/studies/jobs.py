@@ -99,7 +99,7 @@ def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Cal
                 except EOFError:
                     process.join()
                     del running[pipe]
-                    if process.exitcode and process.exitcode != INTERRUPTED:
+                    if process.exitcode and process.exitcode != INTERRUPTED and not told:
                         yield Event(recipe, error=f"its process ended with code {process.exitcode}")
                     continue
                 yield event
