@@ -18,6 +18,7 @@ from granet.training.rundir import RunDir
 
 CPU = torch.device("cpu")
 RECORD = EpochRecord(1, 19, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.0, 0.0)
+WRITTEN = {name: value for name, value in asdict(RECORD).items() if name != "observed"}  # there were no observers
 
 
 def opened(root: Path, recipe: Recipe, device: torch.device) -> RunDir:
@@ -62,7 +63,7 @@ def test_beginning_again_drops_what_came_after_the_checkpoint(tmp_path: Path) ->
     run.append(RECORD)
     run.append(RECORD)
     run.begin([RECORD])
-    assert (run.path / "metrics.jsonl").read_text() == json.dumps(asdict(RECORD)) + "\n"
+    assert (run.path / "metrics.jsonl").read_text() == json.dumps(WRITTEN) + "\n"
 
 
 def test_config_gives_the_recipe_back(tmp_path: Path) -> None:
@@ -75,7 +76,8 @@ def test_config_gives_the_recipe_back(tmp_path: Path) -> None:
 
 def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:
     run = opened(tmp_path, Recipe(), CPU)
-    diverged = EpochRecord(2, 38, 0.9, 0.1, float("nan"), 0.1, None, 0.1, 0.0, 0.0)
+    seen = {"overlap.kept": float("inf"), "overlap.jaccard": 0.5}
+    diverged = EpochRecord(2, 38, 0.9, 0.1, float("nan"), 0.1, None, 0.1, 0.0, 0.0, observed=seen)
     run.append(RECORD)
     run.append(diverged)
 
@@ -84,8 +86,9 @@ def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:
 
     lines = (run.path / "metrics.jsonl").read_text().splitlines()
     first, second = (json.loads(line, parse_constant=refuse) for line in lines)
-    assert first == asdict(RECORD)
+    assert first == WRITTEN
     assert second["train_loss"] is None and second["epoch"] == 2
+    assert second["observed"] == {"overlap.kept": None, "overlap.jaccard": 0.5}
 
 
 def test_finish_saves_weights_also_tied_ones(tmp_path: Path) -> None:

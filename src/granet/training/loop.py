@@ -19,7 +19,6 @@ from granet.data.dataset import ImageSet
 from granet.flops import TrainingFlops, flops
 from granet.methods import create_method
 from granet.models import create_model
-from granet.observers import Observers, need_images, without_masks
 from granet.sparsifier import Sparsifier, sparsify
 from granet.trained import read_trained
 from granet.training.average import Average
@@ -27,6 +26,7 @@ from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Feed, Split, make_feed
 from granet.training.graph import GraphStep
 from granet.training.learning_rate import learning_rate
+from granet.training.observing import observe
 from granet.training.recipe import DENSE, Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
 from granet.training.step import Step, eager_step, evaluate, loss_function
@@ -77,7 +77,7 @@ class Training:
             self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
             masks = self.sparsifier.masks if self.sparsifier else {}
             self._average = Average(twin, self.model, recipe.ema, masks) if recipe.ema else None
-            self._observers = _observe(recipe, self.model, self.sparsifier, self._feed)
+            self._observers = observe(recipe, self.model, self.sparsifier, self._feed)
             self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
             self._batch = 0  # batches done of the epoch
             self._seconds = 0.0
@@ -337,26 +337,3 @@ def _attach(
     )
     feed.train.random_state = before  # what the method looked at is trained on as well
     return sparsifier
-
-
-WATCHED_IMAGES = 128
-"""Images that observers of activations look at."""
-
-
-def _observe(recipe: Recipe, model: nn.Module, sparsifier: Sparsifier | None, feed: Feed) -> Observers | None:
-    """What the recipe asks to watch; in a dense run, what does not need masks."""
-    names = recipe.observe if sparsifier is not None else without_masks(recipe.observe)
-    if not names:
-        return None
-    return Observers(names, model, sparsifier, _fixed_images(feed) if need_images(names) else None)
-
-
-def _fixed_images(feed: Feed) -> torch.Tensor:
-    """The first validation images, or without a validation part the first training images of the seed's first epoch."""
-    if feed.val is not None:
-        images, _ = next(iter(feed.val))
-        return feed.normalise(images[:WATCHED_IMAGES]).float()
-    before = feed.train.random_state
-    images, _ = next(iter(feed.train.epoch()))
-    feed.train.random_state = before
-    return images[:WATCHED_IMAGES].float()
