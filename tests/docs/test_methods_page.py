@@ -29,7 +29,7 @@ def rows_of(page: str) -> dict[str, list[str]]:
 PAGE = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
 ROWS = rows_of(PAGE)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROBES = {"prune-and-regenerate", "prune-once"}
+PROBES = {"prune-regrow", "prune-once"}
 
 
 def test_the_file_is_what_the_command_prints() -> None:

@@ -46,7 +46,7 @@ def brute_force(values: list[torch.Tensor], rate: float, together: bool) -> list
 def test_a_share_of_what_is_left_goes_and_zeros_stay_zero(rate: float, zeros: float, scope: str, seed: int) -> None:
     model = net(zeros, seed)
     before = weights(model)
-    sparsifier = granet.sparsify(model, sgd(model), granet.PruneOnce(rate=rate, scope=scope))
+    sparsifier = granet.sparsify(model, sgd(model), granet.PruneOnce(rate=rate, scope=scope), floor=0)
     wanted = brute_force(before, rate, together=scope == "global")
     for mask, want, old, new in zip(sparsifier.masks.values(), wanted, before, weights(model), strict=True):
         assert torch.equal(mask, want)

@@ -15,7 +15,7 @@ HIDDEN = {"dpf", "gmp-original", "str", "vd"}
 MOVING = {"deep-r", "dsr", "rigl", "rigl-itop", "set", "snfs", "snfs-fixed"}
 BEFORE = {"grasp", "magnitude-init", "snip", "synflow"}
 AFTER = {"lrr", "lth", "one-shot", "sis"}
-PROBES = {"prune-once", "prune-and-regenerate"}
+PROBES = {"prune-once", "prune-regrow"}
 NAMES = sorted({"gmp", "granet", "gs", "static"} | HIDDEN | MOVING | BEFORE | AFTER | PROBES)
 
 
@@ -40,10 +40,10 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
     assert capable == {
         "dense_to_sparse": {"granet", "gmp", "gs"} | HIDDEN,
         "sparse_to_sparse": {"granet", "static"} | MOVING,
-        "regrows": {"granet", "prune-and-regenerate"} | MOVING | HIDDEN,
+        "regrows": {"granet", "prune-regrow"} | MOVING | HIDDEN,
         "changes_masks": set(NAMES) - {"static", "prune-once"} - BEFORE - AFTER,
         "before_training": BEFORE | PROBES | {"static"},
-        "needs_gradient": {"granet", "prune-and-regenerate", "rigl", "rigl-itop", "snfs", "snfs-fixed"},
+        "needs_gradient": {"granet", "prune-regrow", "rigl", "rigl-itop", "snfs", "snfs-fixed"},
         "needs_batches": {"grasp", "sis", "snip", "synflow"},
         "needs_trained": AFTER,
         "hidden": HIDDEN,

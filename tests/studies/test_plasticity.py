@@ -56,7 +56,7 @@ def test_every_point_is_a_branch_of_its_trunk(tmp_path: Path) -> None:
         recipe = branch.recipe
         assert recipe.parent == run_name(branch.trunk) and branch.epoch in branch.trunk.keep
         assert recipe.hold == (1 if branch.measure == "plasticity" else 0)
-        assert recipe.method == {"without": "prune-once", "with": "prune-and-regenerate"}[branch.regeneration]
+        assert recipe.method == {"without": "prune-once", "with": "prune-regrow"}[branch.regeneration]
         assert dict(recipe.method_fields) == {"rate": branch.rate, "scope": "global"}
     dense, sparse = study.trunks()
     assert dense.method == "dense"

@@ -20,7 +20,7 @@ TRUNK = Recipe(
     method="dense", method_fields={}, epochs=4, milestones=("50%",), batch_size=256, keep=(1, 2), ema=0.9, seed=3
 )
 BRANCH = replace(TRUNK, parent=run_name(TRUNK), keep=(), branch_epoch=1)
-PRUNED = replace(BRANCH, method="prune-and-regenerate", method_fields={"rate": 0.5})
+PRUNED = replace(BRANCH, method="prune-regrow", method_fields={"rate": 0.5})
 
 
 @pytest.fixture(scope="module")

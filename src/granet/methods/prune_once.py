@@ -61,7 +61,7 @@ class PruneOnce(Method):
 
 
 @register(
-    "prune-and-regenerate",
+    "prune-regrow",
     paper=PAPER,
     score="magnitude",
     growth="gradient, once",

@@ -26,7 +26,7 @@ from granet.training.recipe import DENSE, Recipe
 from granet.training.rundir import run_name
 
 MEASURES = ("plasticity", "final")
-REGENERATION = {"without": "prune-once", "with": "prune-and-regenerate"}
+REGENERATION = {"without": "prune-once", "with": "prune-regrow"}
 """Rows of the figure, and the method of their branches."""
 
 
