@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -19,6 +21,16 @@ def atomic(path: Path) -> Iterator[Path]:
         _flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_toml(path: Path, field: str) -> dict[str, Any]:
+    """The table in a TOML file; ValueError that names ``field``, which the path was given as, and what is wrong."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{field}={str(path)!r}: must be a file that can be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{field}={str(path)!r}: must be TOML ({error})") from error
 
 
 def _flush(path: Path) -> None:

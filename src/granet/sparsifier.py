@@ -121,10 +121,15 @@ class Sparsifier:
         return {name: layer.mask for name, layer in self._layers.items()}
 
     @property
+    def active(self) -> dict[str, int]:
+        """Name to the number of active weights, all counted now, in one wait for the device."""
+        counts = torch.stack([layer.mask.count_nonzero().to(self._net.device) for layer in self._net.layers])
+        return dict(zip(self._layers, counts.tolist(), strict=True))
+
+    @property
     def sparsity(self) -> float:
         """Zeroed weights over all sparsified weights, counted now; for ``vd``, those that :meth:`finish` would zero."""
-        active = torch.stack([layer.mask.count_nonzero().to(self._net.device) for layer in self._net.layers])
-        return (self._net.numel - int(active.sum())) / self._net.numel
+        return (self._net.numel - sum(self.active.values())) / self._net.numel
 
     @property
     def target_sparsity(self) -> float:

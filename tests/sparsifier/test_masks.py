@@ -92,6 +92,7 @@ def test_counts_are_what_they_say(kit: Kit) -> None:
         zeros = sum(int((~mask).sum()) for mask in sparsifier.masks.values())
         numel = sum(mask.numel() for mask in sparsifier.masks.values())
         assert sparsifier.sparsity == pytest.approx(zeros / numel, abs=1e-15)
+        assert sparsifier.active == {name: int(mask.sum()) for name, mask in sparsifier.masks.items()}
         assert zeros == round(numel * sparsifier.target_sparsity)
         for name, layer in sparsifier.layers.items():
             assert layer.mask is sparsifier.masks[name]

@@ -232,3 +232,10 @@ def test_training_flops_are_counted_as_training_goes(data: ImageSet) -> None:
     assert gradual.summary().train_flops == records[-1].train_flops
     expected = granet.flops(gradual.model, torch.zeros(1, 1, 8, 8), gradual.sparsifier.masks).ratio
     assert gradual.summary().flops_ratio == pytest.approx(expected)
+
+
+def test_a_method_that_counts_examples_gets_the_training_images(data: ImageSet) -> None:
+    recipe = replace(SHORT, method="vd", method_fields={})
+    assert Training(recipe, data).sparsifier.method.examples == 6 * 32
+    asked = replace(recipe, method_fields={"examples": 7})
+    assert Training(asked, data).sparsifier.method.examples == 7

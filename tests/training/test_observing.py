@@ -102,7 +102,7 @@ def test_an_unknown_observer() -> None:
         replace(PLAIN, observe=("rank",))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a step is replayed on a GPU only")
 def test_a_replayed_step_is_watched_too(data: ImageSet) -> None:
     runs = [Training(replace(recipe, deterministic=True), data, device="cuda") for recipe in (PLAIN, WATCHED)]
     for run in runs:

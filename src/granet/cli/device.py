@@ -1,13 +1,18 @@
-"""The device that a command trains on."""
+"""The device that a command trains on, and how much of it."""
 
 from __future__ import annotations
 
+import os
+
 import torch
 
+STREAMS = 3
+"""Runs at once on a GPU, unless something else is asked for."""
 
-def choose_device(name: str | None, data: str) -> torch.device:
-    """The device of that name; by default the CPU for the embedded digits, else a GPU if there is one."""
-    name = name or ("cuda" if torch.cuda.is_available() and data != "digits" else "cpu")
+
+def choose_device(name: str | None, embedded: bool) -> torch.device:
+    """The device of that name; by default the CPU for the embedded data, else a GPU if there is one."""
+    name = name or ("cuda" if torch.cuda.is_available() and not embedded else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -16,9 +21,16 @@ def choose_device(name: str | None, data: str) -> torch.device:
     return device
 
 
-def choose_threads(threads: int | None, data: str) -> None:
-    """So many CPU threads; by default 1 for the embedded digits, whose network is too small to gain much from more."""
+def choose_threads(threads: int | None, embedded: bool = False) -> None:
+    """So many CPU threads; by default 1 for the embedded data, whose network is too small to gain much from more."""
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads!r}: must be 1 or more")
-    if threads is not None or data == "digits":
+    if threads is not None or embedded:
         torch.set_num_threads(threads or 1)
+
+
+def choose_packed(asked: int | None, written: int | None, device: torch.device) -> int:
+    """Runs at once: what is asked for, else what the file says, else one per CPU core, or some streams of a GPU."""
+    if asked is not None and asked < 1:
+        raise ValueError(f"packed={asked!r}: must be 1 or more")
+    return asked or written or (STREAMS if device.type == "cuda" else os.cpu_count() or 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from granet.cli.device import choose_device, choose_threads
-from granet.cli.sweep import STREAMS, run_state, train_all
+from granet.cli.device import choose_device, choose_packed, choose_threads
+from granet.cli.sweep import run_state, train_all
 from granet.data import load
 from granet.files import atomic
 from granet.studies.jobs import Place
@@ -55,17 +54,15 @@ class Plasticity:
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""
         study, packed = read_study(self.spec)
-        if self.packed is not None and self.packed < 1:
-            raise ValueError(f"packed={self.packed!r}: must be 1 or more")
         if self.dry_run:
             for recipe in study.recipes():
                 console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
             return
-        device = choose_device(self.device, study.recipe.data)
+        device = choose_device(self.device, embedded=study.recipe.data == "digits")
         load(study.recipe.data, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
-        choose_threads(self.threads, "")
+        choose_threads(self.threads)
         check_kept(study, self.out)
-        packed = self.packed or packed or (STREAMS if device.type == "cuda" else os.cpu_count() or 1)
+        packed = choose_packed(self.packed, packed, device)
         place = Place(device, self.out, self.data_dir, checkpoint_every=self.checkpoint_every)
         self.out.mkdir(parents=True, exist_ok=True)
         try:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 from tyro.conf import Positional
 
-from granet.cli.device import choose_device
-from granet.cli.sweep import STREAMS, train_all
+from granet.cli.device import STREAMS, choose_device
+from granet.cli.sweep import train_all
 from granet.data import load
 from granet.files import atomic
 from granet.studies.compare import Comparison, compare, read_results, seed_spread
@@ -107,7 +107,7 @@ class Reproduce:
         if not missing:
             console.print("every cell has been measured", highlight=False)
             return
-        device = choose_device(self.device, self.table)
+        device = choose_device(self.device, embedded=False)
         for name in sorted({recipe.data for recipe in missing}):
             load(name, data_dir=self.data_dir)
         place = Place(device, self.out, self.data_dir)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from granet.cli.console import SweepView, sweep_table
-from granet.cli.device import choose_device, choose_threads
+from granet.cli.device import choose_device, choose_packed, choose_threads
 from granet.data import load
 from granet.studies.jobs import Place, run_jobs
 from granet.studies.results import rows, write_csv
@@ -21,8 +20,6 @@ from granet.studies.spec import read_spec
 from granet.training import Recipe, RunDir
 from granet.training.interrupt import stop_signals
 from granet.training.rundir import run_name
-
-STREAMS = 3
 
 
 @dataclass(frozen=True)
@@ -61,13 +58,11 @@ class Sweep:
                 console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
             return
         sets = sorted({recipe.data for recipe in spec.recipes})
-        device = choose_device(self.device, "digits" if sets == ["digits"] else sets[0])
+        device = choose_device(self.device, embedded=sets == ["digits"])
         for name in sets:
             load(name, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
-        choose_threads(self.threads, "")
-        if self.packed is not None and self.packed < 1:
-            raise ValueError(f"packed={self.packed!r}: must be 1 or more")
-        packed = self.packed or spec.packed or (STREAMS if device.type == "cuda" else os.cpu_count() or 1)
+        choose_threads(self.threads)
+        packed = choose_packed(self.packed, spec.packed, device)
         place = Place(device, self.out, self.data_dir, self.workers, self.checkpoint_every)
         self.out.mkdir(parents=True, exist_ok=True)
         try:

@@ -108,9 +108,10 @@ class Train:
         """Train, show and save."""
         loggers = create_loggers(self.log)
         recipe = self.whole_recipe()
-        device = choose_device(self.device, recipe.data)
+        embedded = recipe.data == _DIGITS.data
+        device = choose_device(self.device, embedded)
         data = load(recipe.data, data_dir=self.data_dir)
-        choose_threads(self.threads, recipe.data)
+        choose_threads(self.threads, embedded)
         recipes = {recipe.method: recipe}
         if self.dense_twin:
             recipes[DENSE] = recipe.dense_twin()

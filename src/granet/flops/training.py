@@ -81,11 +81,10 @@ class TrainingFlops:
         """For a run of this sparsifier, before its first step; load a saved state afterwards."""
         if sparsifier.step:
             raise ValueError(f"sparsifier.step={sparsifier.step}: must be 0, the masks before the first step count too")
-        layers = sparsifier.layers
-        active = tuple(layer.active for layer in layers.values())
+        active = sparsifier.active
         memory = sparsifier.method.gradient_memory
         batches = memory.batches if isinstance(memory, MeanGradient) else 1
-        return TrainingFlops(report, tuple(layers), active, sparsifier.method.dense_gradient, batches)
+        return TrainingFlops(report, tuple(active), tuple(active.values()), sparsifier.method.dense_gradient, batches)
 
     def forward(self, active: Sequence[int]) -> int:
         """f_S: FLOPs of a forward pass with so many active weights in each layer."""

@@ -11,11 +11,11 @@ epochs = 160                             # fields of a recipe, for all runs
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from granet.files import read_toml
 from granet.studies.plasticity import Study
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import check_type, read_recipe_file
@@ -29,12 +29,7 @@ _LISTS = _STUDY - {"continue_epochs", "pattern"}
 
 def read_study(path: Path) -> tuple[Study, int | None]:
     """The study in a file and how many runs it packs; ValueError that names the file, the key and what is allowed."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"spec={str(path)!r}: must be a file that can be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"spec={str(path)!r}: must be TOML ({error})") from error
+    table = read_toml(path, "spec")
     try:
         return _study(path, table), _packed(table)
     except ValueError as error:

@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from granet.files import read_toml
 from granet.methods import list_methods
 from granet.training.recipe import DENSE, Recipe
 from granet.training.recipe_file import RecipeFile, check_type, read_recipe_file
@@ -51,17 +51,12 @@ class Spec:
 
 def is_spec(path: Path) -> bool:
     """Whether a TOML file describes a grid rather than one recipe."""
-    return "runs" in tomllib.loads(path.read_text(encoding="utf-8"))
+    return "runs" in read_toml(path, "spec")
 
 
 def read_spec(path: Path) -> Spec:
     """The grid in a TOML file; ValueError that names the file, the key and what is allowed."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"spec={str(path)!r}: must be a file that can be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"spec={str(path)!r}: must be TOML ({error})") from error
+    table = read_toml(path, "spec")
     packed = table.pop("packed", None)
     if packed is not None and (type(packed) is not int or packed < 1):
         raise ValueError(f"{path}: packed={packed!r}: must be a number of runs, 1 or more")

@@ -6,29 +6,24 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from granet.clock import Clock
 from granet.data.dataset import ImageSet
 from granet.flops import TrainingFlops, flops
-from granet.methods import create_method
 from granet.models import create_model
-from granet.sparsifier import Sparsifier, sparsify
-from granet.trained import read_trained
 from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
-from granet.training.feeds import Data, Feed, Split, make_feed
+from granet.training.feeds import Data, Split, make_feed
 from granet.training.graph import GraphStep
 from granet.training.learning_rate import learning_rate
 from granet.training.observing import observe
-from granet.training.recipe import DENSE, Recipe
+from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
+from granet.training.setup import attach_method, make_sgd
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 
@@ -67,11 +62,11 @@ class Training:
             if device.type == "cuda":
                 self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             twin = copy.deepcopy(self.model)
-            self._optimizer = _sgd(recipe, self.model)
+            self._optimizer = make_sgd(recipe, self.model)
             if branch is not None:
                 self._load_weights(branch)  # before the method begins: it looks at them
             self._feed = make_feed(data, recipe, device, workers)
-            self.sparsifier = _attach(recipe, self.model, self._optimizer, clock, self._feed, parent)
+            self.sparsifier = attach_method(recipe, self.model, self._optimizer, clock, self._feed, parent)
             self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
             self._cost = TrainingFlops.of(self._report, self.sparsifier) if self.sparsifier else None
             self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
@@ -116,13 +111,13 @@ class Training:
                     self._end()
                 record = self._evaluate(epoch, time.perf_counter() - began)
             self.records.append(record)
+            self._batch, self._drawn_from = 0, self._feed.train.random_state
             yield record
 
     def _train_epoch(self, began: float, between: Callable[[], None]) -> None:
         self.model.train()
         if self._batch == 0:
             self._totals.zero_()
-            self._drawn_from = self._feed.train.random_state
         for images, labels in self._feed.train.epoch(skip=self._batch):
             self._set_lr(self._learning_rate(self.step))
             self._step(images, labels)
@@ -150,8 +145,6 @@ class Training:
             ]
         )
         train_loss, train_accuracy, val_accuracy, test_accuracy = figures.tolist()
-        self._batch = 0
-        self._drawn_from = self._feed.train.random_state
         return EpochRecord(
             epoch=epoch,
             step=epoch * steps,
@@ -172,8 +165,7 @@ class Training:
         """Share of the dense network's forward pass that is left."""
         if self.sparsifier is None:
             return 1.0
-        active = {name: layer.active for name, layer in self.sparsifier.layers.items()}
-        return self._report.with_active(active).ratio
+        return self._report.with_active(self.sparsifier.active).ratio
 
     def _train_flops(self, steps: int) -> float:
         """What so many steps took, as a share of a whole dense training without stretch."""
@@ -280,60 +272,3 @@ class Training:
             seconds=last.seconds,
             train_flops=last.train_flops,
         )
-
-
-def _sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
-    """SGD over the model's parameters; those that `no_decay` names are in a group of their own."""
-    exempt = {
-        id(parameter)
-        for name, parameter in model.named_parameters()
-        if any(fnmatchcase(name, glob) for glob in recipe.no_decay)
-    }
-    if recipe.no_decay and not exempt:
-        raise ValueError(f"no_decay={recipe.no_decay!r}: matches no parameter of {recipe.model}")
-    groups: list[dict[str, Any]] = [
-        {"params": [parameter for parameter in model.parameters() if id(parameter) not in exempt]},
-        {"params": [parameter for parameter in model.parameters() if id(parameter) in exempt], "weight_decay": 0.0},
-    ]
-    return torch.optim.SGD(
-        [group for group in groups if group["params"]],
-        lr=recipe.lr,
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov,
-        weight_decay=recipe.weight_decay,
-    )
-
-
-def _attach(
-    recipe: Recipe,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    clock: Clock,
-    feed: Feed,
-    parent: Path | None,
-) -> Sparsifier | None:
-    if recipe.method == DENSE:
-        if recipe.method_fields:
-            raise ValueError(f"method_fields={dict(recipe.method_fields)!r}: must be empty for method {DENSE!r}")
-        return None
-    fields = dict(recipe.method_fields)
-    if recipe.method == "vd":  # the weight of its prior
-        fields.setdefault("examples", len(feed.train) * recipe.batch_size)
-    method = create_method(recipe.method, **fields)
-    if method.needs_trained and parent is None:
-        raise ValueError(f"parent={recipe.parent!r}: {recipe.method} starts from a finished run; name its folder")
-    before = feed.train.random_state
-    sparsifier = sparsify(
-        model,
-        optimizer,
-        method,
-        total_steps=clock.total(),
-        steps_per_epoch=clock.steps_per_epoch,
-        seed=recipe.seed,
-        exclude=recipe.exclude,
-        batches=((images.float(), labels) for images, labels in feed.train.epoch()),
-        loss=functional.cross_entropy,
-        trained=read_trained(parent, model) if parent and method.needs_trained else None,
-    )
-    feed.train.random_state = before  # what the method looked at is trained on as well
-    return sparsifier

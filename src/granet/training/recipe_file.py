@@ -11,13 +11,13 @@ initial_sparsity = 0.5
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from granet.files import read_toml
 from granet.methods import list_methods
 from granet.training.recipe import DENSE, Recipe
 
@@ -50,12 +50,7 @@ def find_recipe(name: str) -> Path:
 
 def read_recipe_file(path: Path) -> RecipeFile:
     """The recipes in a TOML file; ValueError that names the file, the key and what is allowed."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"recipe={str(path)!r}: must be a file that can be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"recipe={str(path)!r}: must be TOML ({error})") from error
+    table = read_toml(path, "recipe")
     methods = table.pop("methods", {})
     known = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
     for key, value in table.items():

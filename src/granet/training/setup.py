@@ -1,0 +1,80 @@
+"""The optimizer and the method of a recipe, made for its model."""
+
+from __future__ import annotations
+
+import dataclasses
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from granet.clock import Clock
+from granet.methods import create_method
+from granet.sparsifier import Sparsifier, sparsify
+from granet.trained import read_trained
+from granet.training.feeds import Feed
+from granet.training.recipe import DENSE, Recipe
+
+
+def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
+    """SGD over the model's parameters; those that `no_decay` names are in a group of their own."""
+    exempt = {
+        id(parameter)
+        for name, parameter in model.named_parameters()
+        if any(fnmatchcase(name, glob) for glob in recipe.no_decay)
+    }
+    if recipe.no_decay and not exempt:
+        raise ValueError(f"no_decay={recipe.no_decay!r}: matches no parameter of {recipe.model}")
+    groups: list[dict[str, Any]] = [
+        {"params": [parameter for parameter in model.parameters() if id(parameter) not in exempt]},
+        {"params": [parameter for parameter in model.parameters() if id(parameter) in exempt], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(
+        [group for group in groups if group["params"]],
+        lr=recipe.lr,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        weight_decay=recipe.weight_decay,
+    )
+
+
+def attach_method(
+    recipe: Recipe,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    clock: Clock,
+    feed: Feed,
+    parent: Path | None,
+) -> Sparsifier | None:
+    """The recipe's method at work on the model, with whatever it asks to look at; None for dense training.
+
+    A method whose fields have a number of ``examples`` gets that of the training images, unless the recipe says so.
+    """
+    if recipe.method == DENSE:
+        if recipe.method_fields:
+            raise ValueError(f"method_fields={dict(recipe.method_fields)!r}: must be empty for method {DENSE!r}")
+        return None
+    method = create_method(recipe.method, **recipe.method_fields)
+    if hasattr(method, "examples") and "examples" not in recipe.method_fields:
+        counted: dict[str, Any] = {"examples": len(feed.train) * recipe.batch_size}
+        method = dataclasses.replace(method, **counted)
+    if method.needs_trained and parent is None:
+        raise ValueError(f"parent={recipe.parent!r}: {recipe.method} starts from a finished run; name its folder")
+    before = feed.train.random_state
+    sparsifier = sparsify(
+        model,
+        optimizer,
+        method,
+        total_steps=clock.total(),
+        steps_per_epoch=clock.steps_per_epoch,
+        seed=recipe.seed,
+        exclude=recipe.exclude,
+        batches=((images.float(), labels) for images, labels in feed.train.epoch()),
+        loss=functional.cross_entropy,
+        trained=read_trained(parent, model) if parent and method.needs_trained else None,
+    )
+    feed.train.random_state = before  # what the method looked at is trained on as well
+    return sparsifier
