@@ -152,3 +152,13 @@ def test_out_that_is_a_file(tmp_path: Path) -> None:
     for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
         with pytest.raises(ValueError, match=r"^out=.*taken"):
             opened(out, Recipe(), CPU)
+
+
+def test_one_process_at_a_time_and_errors_inside_pass_as_they_are(tmp_path: Path) -> None:
+    run = opened(tmp_path, Recipe(), CPU)
+    with run.locked(), pytest.raises(ValueError, match=r"is being trained already$"), run.locked():
+        pass
+    with pytest.raises(BlockingIOError), run.locked():
+        raise BlockingIOError
+    with run.locked():  # free again
+        pass

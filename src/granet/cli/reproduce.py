@@ -124,8 +124,9 @@ class Reproduce:
         with atomic(self.results / "logs" / f"{row['run']}.json") as temporary:
             text = json.dumps(log(RunDir.find(self.out, recipe)), separators=(",", ":"))
             temporary.write_text(text + "\n", encoding="utf-8")
-        before = {name: old for name, old in read_results(path.parent).items() if old["file"] == path.name}
-        write_csv(path, [*before.values(), row])
+        kept: dict[str, dict[str, Any]] = {**read_results(self.results)}
+        kept = {name: old for name, old in kept.items() if old["file"] == path.name}
+        write_csv(path, (kept | {row["run"]: row}).values())  # a run that others start from may be there already
 
     def _write(self, console: Console) -> None:
         """The page, the figure and the README's table, from all seeds that there are."""

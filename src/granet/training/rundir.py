@@ -95,11 +95,12 @@ class RunDir:
         """Nobody else may write here meanwhile; ValueError if somebody does. Ends with the process, however it ends."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                if fcntl is not None:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ValueError(f"out={str(self.path.parent)!r}: {self.path.name} is being trained already") from error
             yield
-        except BlockingIOError as error:
-            raise ValueError(f"out={str(self.path.parent)!r}: {self.path.name} is being trained already") from error
         finally:
             os.close(descriptor)
 
