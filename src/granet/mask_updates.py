@@ -48,7 +48,7 @@ class MaskUpdates:
 
     def keep_gradients(self, clock: Clock) -> None:
         """Before gradients are masked: hold on to what an update will read of them."""
-        if self.is_next(clock) or self._remembers_next(clock):
+        if self.reads_next(clock):
             keep = copy_gradients if self._method.needs_gradient else refer_to_gradients
             keep(self._net.layers)
 
@@ -58,6 +58,10 @@ class MaskUpdates:
             take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
             if not self.is_next(clock):
                 self.forget_gradients()
+
+    def reads_next(self, clock: Clock) -> bool:
+        """Whether gradients of the next step are read."""
+        return self.is_next(clock) or self._remembers_next(clock)
 
     def forget_gradients(self) -> None:
         forget_gradients(self._net.layers)

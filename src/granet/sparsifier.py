@@ -147,6 +147,11 @@ class Sparsifier:
         return self._updates.steps
 
     @property
+    def reads_gradients(self) -> bool:
+        """Whether the masks are updated, or the method remembers gradients, after the next step."""
+        return self._updates.reads_next(self._clock)
+
+    @property
     def history(self) -> list[UpdateRecord]:
         """One record for each update so far."""
         return self._updates.history.records()

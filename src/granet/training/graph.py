@@ -1,18 +1,20 @@
 """The whole training step as one CUDA graph: forward, backward and masked SGD, replayed with no work for the host.
 
-Gradients are masked on their way into the optimizer's arithmetic and stay dense in ``.grad``, where a mask update finds
-them. Masks, weights and momentum keep their storage, so masks change between replays and nothing is captured again.
+Gradients are masked on their way into the optimizer's arithmetic and stay dense, so that a mask update finds them so.
+Masks, weights and momentum keep their storage, so masks change between replays and nothing is captured again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from granet.sparsifier import Sparsifier
+from granet.training.rounded import RoundedWeights, counted_apart
 from granet.training.step import Loss
 
 WARM_UP = 3
@@ -22,8 +24,8 @@ WARM_UP = 3
 class GraphStep:
     """Trains on one batch; the same arithmetic as the eager step with ``torch.optim.SGD``.
 
-    Where a method trains something behind the weights, the optimizer's step is not ours to replay: then the graph is
-    the forward and backward pass, and the optimizer is called.
+    Where the optimizer's step is not ours to replay, the graph is the forward and backward pass, and the optimizer is
+    called.
     """
 
     def __init__(
@@ -37,12 +39,17 @@ class GraphStep:
         labels: Tensor,
         compile: bool,
         clip: float = 0.0,
+        rounded: RoundedWeights | None = None,
     ) -> None:
-        """``images`` and ``labels`` are a batch of the shape, type and layout that all batches will have."""
+        """``images`` and ``labels`` are a batch of the shape, type and layout that all batches will have.
+
+        ``rounded`` are the copies of the model's weights that ``loss`` reads, if it does not read the weights.
+        """
         self._groups = optimizer.param_groups
         self._sparsifier = sparsifier
-        self._optimizer = optimizer if sparsifier is not None and sparsifier.method.hidden else None
+        self._optimizer = optimizer if needs_optimizer(sparsifier) else None
         self._clip = clip
+        self._rounded = rounded
         self._images, self._labels = images.clone(), labels.clone()
         self._lr = torch.zeros((), device=images.device)
         self._lr_on_device = 0.0
@@ -54,16 +61,29 @@ class GraphStep:
         masks = {id(layer.weight): layer.mask for layer in sparsifier.layers.values()} if sparsifier else {}
 
         def step() -> None:
-            mean_loss, sums = loss(self._images, self._labels)
+            with counted_apart(model) as counters:
+                mean_loss, sums = loss(self._images, self._labels)
             mean_loss.backward()  # type: ignore[no-untyped-call]
             totals.add_(sums)
+            if counters:
+                torch._foreach_add_(counters, 1)
             if self._optimizer is not None:
                 return
-            scale = _clipping(self._groups, masks, clip) if clip else None
-            for group in self._groups:
-                _apply(update, group, optimizer, masks, self._lr, scale)
+            held = [_held(group, optimizer, masks, rounded) for group in self._groups]
+            scale = _clipping(held, clip) if clip else None
+            for group, several in zip(self._groups, held, strict=True):
+                _apply(update, group, several, self._lr, scale)
 
-        self._graph = _capture(step, model, optimizer, totals)
+        def forget_gradients() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            if rounded is not None:
+                rounded.forget_gradients()
+
+        momenta = [state["momentum_buffer"] for state in optimizer.state.values() if "momentum_buffer" in state]
+        state = [*(tensor.detach() for tensor in model.state_dict().values()), *momenta, totals]
+        self._graph = _capture(step, forget_gradients, state)
+        if rounded is not None:
+            rounded.refresh()
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
         self._images.copy_(images, non_blocking=True)
@@ -76,7 +96,14 @@ class GraphStep:
         if self._optimizer is not None:
             self._step_outside()
         elif self._sparsifier is not None:
-            self._sparsifier.advance()
+            self._advance(self._sparsifier)
+
+    def _advance(self, sparsifier: Sparsifier) -> None:
+        rounded = self._rounded
+        with rounded.gradients_shown() if rounded and sparsifier.reads_gradients else nullcontext():
+            sparsifier.advance()
+        if rounded and sparsifier.step in sparsifier.updates:
+            rounded.refresh()
 
     def _step_outside(self) -> None:
         assert self._optimizer is not None and self._sparsifier is not None
@@ -86,11 +113,17 @@ class GraphStep:
         self._optimizer.step()
 
 
+def needs_optimizer(sparsifier: Sparsifier | None) -> bool:
+    """Whether ``optimizer.step()`` must be called: something behind the weights is trained, or steps are left out."""
+    return sparsifier is not None and (sparsifier.method.hidden or not sparsifier.method.step_on_update)
+
+
 def masked_sgd(
     weights: list[Tensor],
     gradients: list[Tensor],
     masks: list[Tensor | None],
     momenta: list[Tensor],
+    copies: list[Tensor],
     lr: Tensor,
     scale: Tensor | None,
     momentum: float,
@@ -99,7 +132,8 @@ def masked_sgd(
 ) -> None:
     """A step of SGD in place on ``weights`` and ``momenta``; gradients are taken as zero where a mask is False.
 
-    The masked gradients are multiplied by ``scale`` first, if there is one.
+    The masked gradients are multiplied by ``scale`` first, if there is one. ``copies`` of the weights, if there are
+    any, are written anew.
     """
     gradients = masked(gradients, masks)
     if scale is not None:
@@ -109,12 +143,14 @@ def masked_sgd(
     torch._foreach_add_(momenta, gradients)
     directions = torch._foreach_add(gradients, momenta, alpha=momentum) if nesterov else momenta
     torch._foreach_sub_(weights, torch._foreach_mul(directions, lr))
+    if copies:
+        torch._foreach_copy_(copies, weights)
 
 
 def masked(gradients: list[Tensor], masks: list[Tensor | None]) -> list[Tensor]:
-    """The gradients, zero where a mask is False."""
+    """The gradients in float32, zero where a mask is False."""
     return [
-        gradient if mask is None else torch.where(mask, gradient, 0.0)
+        gradient.float() if mask is None else torch.where(mask, gradient.float(), 0.0)
         for gradient, mask in zip(gradients, masks, strict=True)
     ]
 
@@ -129,56 +165,76 @@ def _parameters(groups: list[dict[str, Any]]) -> list[nn.Parameter]:
     return [parameter for group in groups for parameter in group["params"]]
 
 
+class _Held(NamedTuple):
+    """A parameter that has a gradient, and all that its step reads or writes."""
+
+    weight: Tensor
+    gradient: Tensor
+    mask: Tensor | None
+    momentum: Tensor
+    copy: Tensor | None
+
+
+def _held(
+    group: dict[str, Any], optimizer: torch.optim.SGD, masks: dict[int, Tensor], rounded: RoundedWeights | None
+) -> list[_Held]:
+    held = []
+    for parameter in group["params"]:
+        copy = rounded.copy_of(parameter) if rounded is not None else None
+        gradient = parameter.grad if copy is None else copy.grad
+        if gradient is not None:
+            momentum = optimizer.state[parameter]["momentum_buffer"]
+            copy = None if copy is None else copy.detach()
+            held.append(_Held(parameter.detach(), gradient, masks.get(id(parameter)), momentum, copy))
+    return held
+
+
 @torch.no_grad()
-def _clipping(groups: list[dict[str, Any]], masks: dict[int, Tensor], clip: float) -> Tensor:
-    held = [(p.grad, masks.get(id(p))) for p in _parameters(groups) if p.grad is not None]
-    return clipping_scale(masked([gradient for gradient, _ in held], [mask for _, mask in held]), clip)
+def _clipping(held: list[list[_Held]], clip: float) -> Tensor:
+    every = [one for several in held for one in several]
+    return clipping_scale(masked([one.gradient for one in every], [one.mask for one in every]), clip)
 
 
 @torch.no_grad()
 def _apply(
-    update: Callable[..., None],
-    group: dict[str, Any],
-    optimizer: torch.optim.SGD,
-    masks: dict[int, Tensor],
-    lr: Tensor,
-    scale: Tensor | None,
+    update: Callable[..., None], group: dict[str, Any], held: list[_Held], lr: Tensor, scale: Tensor | None
 ) -> None:
-    held = [parameter for parameter in group["params"] if parameter.grad is not None]
-    update(
-        [parameter.detach() for parameter in held],
-        [parameter.grad for parameter in held],
-        [masks.get(id(parameter)) for parameter in held],
-        [optimizer.state[parameter]["momentum_buffer"] for parameter in held],
-        lr,
-        scale,
-        group["momentum"],
-        group["weight_decay"],
-        bool(group["nesterov"]),
-    )
+    """One call for the weights with a copy, one for the others: a list that is whole compiles into one kernel."""
+    for copied in (True, False):
+        if some := [one for one in held if (one.copy is not None) == copied]:
+            update(
+                [one.weight for one in some],
+                [one.gradient for one in some],
+                [one.mask for one in some],
+                [one.momentum for one in some],
+                [one.copy for one in some if one.copy is not None],
+                lr,
+                scale,
+                group["momentum"],
+                group["weight_decay"],
+                bool(group["nesterov"]),
+            )
 
 
 def _capture(
-    step: Callable[[], None], model: nn.Module, optimizer: torch.optim.SGD, totals: Tensor
+    step: Callable[[], None], forget_gradients: Callable[[], None], state: list[Tensor]
 ) -> torch.cuda.CUDAGraph:
-    """Warm up, put everything back as it was, and capture.
+    """Warm up, capture, and put ``state`` back as it was.
 
     The first forward pass happens on the side stream: a parameter's gradient node belongs to the stream it was made on.
     """
-    momenta = [state["momentum_buffer"] for state in optimizer.state.values() if "momentum_buffer" in state]
-    tensors = [*(tensor.detach() for tensor in model.state_dict().values()), *momenta, totals]
-    before = [tensor.clone() for tensor in tensors]
+    before = [tensor.clone() for tensor in state]
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(WARM_UP):
-            optimizer.zero_grad(set_to_none=True)
+            forget_gradients()
             step()
-        optimizer.zero_grad(set_to_none=True)
+        forget_gradients()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may train meanwhile
         step()
-    for tensor, value in zip(tensors, before, strict=True):
+    for tensor, value in zip(state, before, strict=True):
         tensor.copy_(value)
     return graph

@@ -18,11 +18,12 @@ from granet.models import create_model
 from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
-from granet.training.graph import GraphStep
+from granet.training.graph import GraphStep, needs_optimizer
 from granet.training.learning_rate import learning_rate
 from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
+from granet.training.rounded import RoundedWeights
 from granet.training.setup import attach_method, make_sgd
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
@@ -188,7 +189,8 @@ class Training:
     def _make_step(self) -> Step:
         """On a GPU one CUDA graph, elsewhere the plain step."""
         recipe = self.recipe
-        loss = loss_function(self.model, recipe.precision, recipe.label_smoothing)
+        rounded = RoundedWeights(self.model) if self._rounds_weights() else None
+        loss = loss_function(rounded or self.model, recipe.precision, recipe.label_smoothing)
         if recipe.compile:
             loss = torch.compile(loss, dynamic=False)
         if self._device.type != "cuda":
@@ -205,7 +207,13 @@ class Training:
             labels,
             recipe.compile,
             recipe.clip,
+            rounded,
         )
+
+    def _rounds_weights(self) -> bool:
+        """Whether the optimizer may round the weights for the next pass: not where others read or move them."""
+        on_gpu = self._device.type == "cuda" and self.recipe.precision == "bfloat16"
+        return on_gpu and not needs_optimizer(self.sparsifier) and not self._observers
 
     def state(self) -> dict[str, Any]:
         """All that training goes on from, between two steps: tensors and plain values."""

@@ -25,12 +25,11 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     return torch.autocast(device.type, dtype, enabled=precision == "bfloat16", cache_enabled=False)
 
 
-def loss_function(model: nn.Module, precision: str, label_smoothing: float = 0.0) -> Loss:
+def loss_function(model: Callable[[Tensor], Tensor], precision: str, label_smoothing: float = 0.0) -> Loss:
     """A function of one batch: its mean loss, and the sums to report, [loss, right answers]."""
-    device = next(model.parameters()).device
 
     def loss_and_sums(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        with autocast(device, precision):
+        with autocast(images.device, precision):
             logits = model(images)
         loss = functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
         return loss, torch.stack([loss.detach() * len(labels), _right(logits, labels)])
