@@ -113,7 +113,7 @@ def trained(
 
 METHODS = [
     granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=4, end=16),
-    granet.GraNet(sparsity=0.9, initial_sparsity=0.3, every=4, end=16, grow_batches=3),
+    granet.GraNet(sparsity=0.9, initial_sparsity=0.3, distribution="uniform", every=4, end=16, grow_batches=3),
     granet.RigL(sparsity=0.8, every=5, step_on_update=False),
     granet.create_method("dpf", sparsity=0.8, every=4),
 ]
