@@ -14,7 +14,7 @@ arithmetic are not counted, nor are passes over data before the first step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
 from granet.flops.report import FlopsReport
@@ -51,7 +51,8 @@ class TrainingCost:
 class TrainingFlops:
     """The cost of training, to be asked for after any number of steps.
 
-    It holds no count: `after` works it out from the history each time, so there is nothing to save or to resume.
+    It holds no count: `after` works it out from the history each time, so there is nothing to save or to resume. What
+    a forward pass costs it works out once for each set of masks.
 
     >>> from granet.flops.report import LayerFlops
     >>> report = FlopsReport((LayerFlops("0", weights=4, active=4, dense=80, sparse=80, parameter="0.weight"),))
@@ -69,6 +70,7 @@ class TrainingFlops:
     dense_gradient: DenseGradient
     batches: int = 1
     """How many steps' dense gradients an update reads, its own step included; they are counted with it."""
+    _known: dict[tuple[int, ...], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.dense_gradient not in get_args(DenseGradient):
@@ -92,7 +94,10 @@ class TrainingFlops:
             raise ValueError(
                 f"active={tuple(active)!r}: must have one number for each of the {len(self.layers)} layers"
             )
-        return self.report.with_active(dict(zip(self.layers, active, strict=True))).sparse
+        if (known := self._known.get(tuple(active))) is None:
+            known = self.report.with_active(dict(zip(self.layers, active, strict=True))).sparse
+            self._known[tuple(active)] = known
+        return known
 
     def after(self, steps: int, history: Sequence[UpdateRecord] = ()) -> TrainingCost:
         """The cost of the first `steps` steps. `history` has the updates, in order; later ones do not matter.

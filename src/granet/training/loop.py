@@ -146,6 +146,7 @@ class Training:
             ]
         )
         train_loss, train_accuracy, val_accuracy, test_accuracy = figures.tolist()
+        sparsity, ratio = self._counts()
         return EpochRecord(
             epoch=epoch,
             step=epoch * steps,
@@ -156,17 +157,19 @@ class Training:
             val_accuracy=None if self._feed.val is None else val_accuracy,
             test_accuracy=test_accuracy,
             target_sparsity=self.sparsifier.target_sparsity if self.sparsifier else 0.0,
-            sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
-            flops=self._flops_now(),
+            sparsity=sparsity,
+            flops=ratio,
             train_flops=self._train_flops(epoch * steps),
             observed=self._observers.epoch() if self._observers else None,
         )
 
-    def _flops_now(self) -> float:
-        """Share of the dense network's forward pass that is left."""
+    def _counts(self) -> tuple[float, float]:
+        """The sparsity, and the share of the dense network's forward pass that is left; weights are counted once."""
         if self.sparsifier is None:
-            return 1.0
-        return self._report.with_active(self.sparsifier.active).ratio
+            return 0.0, 1.0
+        active = self.sparsifier.active
+        numel = sum(layer.numel for layer in self.sparsifier.layers.values())
+        return (numel - sum(active.values())) / numel, self._report.with_active(active).ratio
 
     def _train_flops(self, steps: int) -> float:
         """What so many steps took, as a share of a whole dense training without stretch."""
