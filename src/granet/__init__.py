@@ -36,6 +36,7 @@ from granet.methods import (
     create_method,
     list_methods,
 )
+from granet.models import create_model, list_models
 from granet.plasticity import PlasticityPoint, PlasticityProbe, plasticity
 from granet.sparsifier import Sparsifier, sparsify
 
@@ -78,8 +79,10 @@ __all__ = [
     "TrainingFlops",
     "UpdateRecord",
     "create_method",
+    "create_model",
     "flops",
     "list_methods",
+    "list_models",
     "load",
     "plasticity",
     "save",
