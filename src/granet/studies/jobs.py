@@ -139,8 +139,8 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
     loaded: dict[str, Data] = {}
     building = threading.Lock()  # seeds and compilation belong to the whole process
 
-    def work() -> None:
-        with _own_stream(place.device):
+    def work(stream: AbstractContextManager[object]) -> None:
+        with stream:
             while waiting and not stop():
                 with building:
                     recipe = _next(waiting, running)
@@ -159,7 +159,8 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
                     running.remove(recipe)
         events.put(None)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(packed, len(recipes)))]
+    streams = _streams(place.device, min(packed, len(recipes)))
+    threads = [threading.Thread(target=work, args=(stream,), daemon=True) for stream in streams]
     for thread in threads:
         thread.start()
     left = len(threads)
@@ -173,10 +174,17 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
         thread.join()
 
 
-def _own_stream(device: torch.device) -> AbstractContextManager[object]:
+POOL = 32
+"""Streams that torch has for a device; it hands them out in turn, again and again."""
+
+
+def _streams(device: torch.device, count: int) -> list[AbstractContextManager[object]]:
+    """A stream for each thread, none twice: a run captures its step on its own while the others train on theirs."""
     if device.type != "cuda":
-        return nullcontext()
-    return torch.cuda.stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+        return [nullcontext() for _ in range(count)]
+    drawn = [torch.cuda.Stream(device) for _ in range(POOL)]  # type: ignore[no-untyped-call]
+    different = {stream.cuda_stream: stream for stream in drawn}
+    return [torch.cuda.stream(stream) for stream in list(different.values())[:count]]
 
 
 def _train(

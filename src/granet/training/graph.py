@@ -221,19 +221,22 @@ def _capture(
 ) -> torch.cuda.CUDAGraph:
     """Warm up, capture, and put ``state`` back as it was.
 
-    The first forward pass happens on the side stream: a parameter's gradient node belongs to the stream it was made on.
+    All on the stream that the run has to itself, or on a new one beside the default stream, which cannot be captured.
+    A stream that another thread works on must not be captured, and torch hands streams out again after the 32nd. The
+    first forward pass happens there too: a parameter's gradient node belongs to the stream it was made on.
     """
     before = [tensor.clone() for tensor in state]
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    current = torch.cuda.current_stream()
+    own = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # type: ignore[no-untyped-call]
+    own.wait_stream(current)
+    with torch.cuda.stream(own):
         for _ in range(WARM_UP):
             forget_gradients()
             step()
         forget_gradients()
-    torch.cuda.current_stream().wait_stream(side)
+    current.wait_stream(own)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may train meanwhile
+    with torch.cuda.graph(graph, stream=own, capture_error_mode="thread_local"):  # other threads may train meanwhile
         step()
     for tensor, value in zip(state, before, strict=True):
         tensor.copy_(value)
