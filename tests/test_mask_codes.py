@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from granet.mask_codes import LARGEST_K, MaskCode, decode_mask, encode_mask
+from granet.mask_codes import LARGEST_K, MaskCode, decode_mask, encode_mask, longest_code
 
 
 def bits_of(code: list[int]) -> list[int]:
@@ -37,6 +37,7 @@ def test_codes_come_back(bits: list[bool]) -> None:
     coded = encode_mask(mask)
     assert slow_positions(coded.k, coded.code.tolist(), len(expected)) == [*expected, len(bits)]
     assert decode_mask(coded, len(expected), len(bits)).tolist() == expected
+    assert len(coded.code) <= longest_code(coded.k, len(expected), len(bits))
 
 
 @pytest.mark.parametrize("k", range(LARGEST_K + 1))
@@ -50,6 +51,11 @@ def test_every_parameter_is_read(k: int) -> None:
         code += [sum(part[start + place] << place for place in range(8)) for start in range(0, len(part), 8)]
     expected = [sum(gaps[: i + 1]) + i for i in range(len(gaps))]
     assert decode_mask(MaskCode(k, torch.tensor(code, dtype=torch.uint8)), 5, expected[-1]).tolist() == expected[:-1]
+
+
+def test_one_gap_takes_the_longest_code() -> None:
+    coded = encode_mask(torch.tensor([True, True, True] + [False] * 5000))
+    assert len(coded.code) == longest_code(coded.k, 3, 5003)
 
 
 @pytest.mark.parametrize("density", [0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,10 +24,22 @@ from torch import Tensor, nn
 
 from granet.mask_codes import MaskCode, decode_mask, encode_mask
 from granet.model_state import first_names, model_state, plain_name
-from granet.packed_layout import KEY, ROUNDED, Layout, Stored, layout_of, layout_to_json, mask_name, values_name
-from granet.safetensors_file import Header, read_header, read_payload, read_tensor, shown, write_file
+from granet.packed_layout import (
+    LARGEST_TABLE,
+    MASKS,
+    ROUNDED,
+    TABLE,
+    Code,
+    Stored,
+    Table,
+    check_rows,
+    compress_table,
+    decompress_table,
+    tensors_by_name,
+)
+from granet.safetensors_file import DTYPE_NAMES, read_bytes, read_header, read_rows, shown, write_file
 
-_HEADER_COST = 160  # bytes by which packing a tensor lengthens the header: a second entry and a record
+_CODE_COST = 16  # bytes by which a code lengthens the compressed table, at most
 
 
 class Masked(Protocol):
@@ -64,19 +77,20 @@ def save(
     found = _masks_by_first_name(masks if sparsifier is None else sparsifier.masks, state, firsts)
     weights = {plain_name(name) for name, weight in model.named_parameters(remove_duplicate=False) if weight.ndim > 1}
 
-    tensors: dict[str, Stored] = {}
-    entries: dict[str, Tensor] = {}
+    table: Table = {}
+    rows: dict[str, list[Tensor]] = defaultdict(list)
     for name, first in firsts.items():
-        if name == first:
-            kept = state[name].dtype
-            rounded = dtype if dtype is not None and name in weights and kept in ROUNDED else kept
-            tensors[name], parts = _pack(name, state[name], found.get(name), rounded)
-            if double := entries.keys() & parts.keys():
-                raise ValueError(f"model: {min(double)!r} is the name of a tensor, and of a part of a packed one")
-            entries |= parts
-    layout = Layout(tensors, {name: first for name, first in firsts.items() if name != first})
-    metadata = {KEY: layout_to_json(layout, {name: entry.dtype for name, entry in entries.items()})}
-    write_file(Path(path), entries, metadata)
+        if name != first:
+            table[name] = first
+            continue
+        kept = state[name].dtype
+        rounded = dtype if dtype is not None and name in weights and kept in ROUNDED else kept
+        table[name], values, code = _pack(state[name], found.get(name), rounded)
+        rows[DTYPE_NAMES[rounded]].append(values)
+        if code is not None:
+            rows[MASKS].append(code)
+    rows[TABLE].append(torch.frombuffer(bytearray(compress_table(table)), dtype=torch.uint8))
+    write_file(Path(path), rows)
 
 
 def load(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Tensor]:
@@ -90,7 +104,7 @@ def load(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Tensor]:
         sides = zip(tensor.shape, tensor.stride(), strict=True)
         if tensor.numel() and any(size > 1 and stride == 0 for size, stride in sides):
             raise ValueError(f"model: {name!r} is expanded: several of its elements are one, which cannot be loaded")
-    with _naming(path):
+    with _naming(os.fspath(path)):
         loaded, masks = _read(path, state)
         for name, first in first_names(state).items():
             if name != first and not torch.equal(_bits(loaded[name]), _bits(loaded[first])):
@@ -104,7 +118,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Ten
 
     Memory is taken for what the file declares: at most 2048 elements for each of its bytes.
     """
-    with _naming(path):
+    with _naming(os.fspath(path)):
         return _read(path, None)
 
 
@@ -113,46 +127,58 @@ def _read(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     with Path(path).open("rb") as file:
         header = read_header(file)
-        layout = layout_of(header)
+        compressed = read_bytes(file, header, TABLE, LARGEST_TABLE)
+        table = decompress_table(compressed)
+        check_rows(table, header.rows)
         if model is not None:
-            _check_fit(layout, model)
-        payload = read_payload(file, header)
-    state, masks = {}, {}
-    for name, stored in layout.tensors.items():
-        state[name], mask = _unpack(name, stored, header, payload)
+            _check_fit(table, model)
+        rows = read_rows(file, header)
+    if rows[TABLE].numpy().tobytes() != compressed:  # the checksum is of what was read last
+        raise ValueError("changed while it was read")
+    state: dict[str, Tensor] = {}
+    masks: dict[str, Tensor] = {}
+    for name, stored in table.items():
+        if isinstance(stored, str):
+            state[name] = state[stored]
+            continue
+        values = _take(rows, stored.row, stored.length)
+        code = None if stored.code is None else MaskCode(stored.code.k, _take(rows, MASKS, stored.code.length))
+        with _naming(shown(name)):
+            state[name], mask = _unpack(stored, values, code)
         if mask is not None:
             masks[name] = mask
-    return state | {name: state[first] for name, first in layout.tied.items()}, masks
+    return state, masks
 
 
-def _pack(name: str, tensor: Tensor, mask: Tensor | None, dtype: torch.dtype) -> tuple[Stored, dict[str, Tensor]]:
-    """How the tensor is stored, and its entries: dense or packed, whichever is smaller."""
+def _take(rows: dict[str, Tensor], name: str, length: int) -> Tensor:
+    """The next elements of a row, which are then no longer in it."""
+    taken, rows[name] = rows[name][:length], rows[name][length:]
+    return taken
+
+
+def _pack(tensor: Tensor, mask: Tensor | None, dtype: torch.dtype) -> tuple[Stored, Tensor, Tensor | None]:
+    """How the tensor is stored, its elements and its code: dense or packed, whichever is smaller."""
     # A copy, because a tensor that calls itself contiguous may still have odd strides along sides of length 0 and 1.
     dense = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).to(dtype)
     bits = _bits(dense)
     active = bits != 0 if mask is None else mask.reshape(-1).cpu()
-    stored = Stored(tuple(tensor.shape), tensor.dtype, masked=mask is not None, k=None)
+    stored = Stored(tuple(tensor.shape), tensor.dtype, DTYPE_NAMES[dtype], masked=mask is not None, code=None)
     if not bool(active.all()):
-        code = encode_mask(active)
+        packed = encode_mask(active)
         values = bits[active].view(dtype)
-        if mask is not None or values.nbytes + code.code.nbytes + _HEADER_COST < dense.nbytes:
-            stored = replace(stored, k=code.k)
-            return stored, {values_name(name, stored): values, mask_name(name): code.code}
-    return stored, {values_name(name, stored): dense}
+        if mask is not None or values.nbytes + packed.code.nbytes + _CODE_COST < dense.nbytes:
+            return replace(stored, code=Code(packed.k, len(values), len(packed.code))), values, packed.code
+    return stored, dense, None
 
 
-def _unpack(name: str, stored: Stored, header: Header, payload: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The tensor, and its mask if it has one."""
-    values = read_tensor(values_name(name, stored), header, payload).to(stored.dtype)
-    if stored.k is None:
-        return values, torch.ones(stored.shape, dtype=torch.bool) if stored.masked else None
-    code = MaskCode(stored.k, read_tensor(mask_name(name), header, payload))
-    try:
-        positions = decode_mask(code, len(values), math.prod(stored.shape))
-    except ValueError as error:
-        raise ValueError(f"{shown(name)}: {error}") from error
+def _unpack(stored: Stored, values: Tensor, code: MaskCode | None) -> tuple[Tensor, Tensor | None]:
+    """The tensor, in memory of its own, and its mask if it has one."""
+    if code is None:
+        dense = values.to(stored.dtype, copy=True).view(stored.shape)
+        return dense, torch.ones(stored.shape, dtype=torch.bool) if stored.masked else None
+    positions = decode_mask(code, len(values), math.prod(stored.shape))
     tensor = torch.zeros(stored.shape, dtype=stored.dtype)
-    _bits(tensor)[positions] = _bits(values)
+    _bits(tensor)[positions] = _bits(values.to(stored.dtype))
     if not stored.masked:
         return tensor, None
     mask = torch.zeros(stored.shape, dtype=torch.bool)
@@ -185,9 +211,9 @@ def _masks_by_first_name(
     return found
 
 
-def _check_fit(layout: Layout, model: Mapping[str, Tensor]) -> None:
+def _check_fit(table: Table, model: Mapping[str, Tensor]) -> None:
     """ValueError unless the file holds the names, shapes and dtypes of the model."""
-    there = layout.tensors | {name: layout.tensors[first] for name, first in layout.tied.items()}
+    there = tensors_by_name(table)
     if missing := [name for name in model if name not in there]:
         raise ValueError(f"is of another model: it has no {shown(missing[0])}{_more(missing)}")
     if unexpected := [name for name in there if name not in model]:
@@ -205,9 +231,9 @@ def _more(names: list[str]) -> str:
 
 
 @contextmanager
-def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors begin with the file's name."""
+def _naming(what: object) -> Iterator[None]:
+    """Errors begin with what they are about."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{os.fspath(path)}: {error}") from error
+        raise ValueError(f"{what}: {error}") from error

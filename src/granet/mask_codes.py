@@ -71,6 +71,15 @@ def decode_mask(mask_code: MaskCode, active: int, numel: int) -> Tensor:
     return ends[:-1]
 
 
+def longest_code(k: int, active: int, numel: int) -> int:
+    """The most bytes that the code of any such mask can take: as if all inactive weights were in one gap.
+
+    >>> longest_code(0, 2, 4)
+    1
+    """
+    return -(-(active + 1) * k // 8) - (-(((numel - active) >> k) + active + 1) // 8)
+
+
 def _bytes(gaps: Tensor, k: int) -> int:
     """How long the code is with the parameter k."""
     quotients = int((gaps >> k).sum()) + len(gaps)

@@ -1,10 +1,11 @@
-"""Safetensors files with a checksum, read with suspicion.
+"""Rows of elements in a safetensors file with a checksum, read with suspicion.
 
 A safetensors file is the length of its header (8 bytes, little endian), the header (JSON: name -> dtype, shape and
-place of each tensor, and a map of strings called `__metadata__`), and the tensors' bytes. Here the metadata also hold
-the SHA-256 of the whole file, taken with the 64 digits of the checksum itself written as zeros.
+place of each tensor, and a map of strings called `__metadata__`), and the tensors' bytes. Here every tensor is one row,
+and the metadata hold the version of the format and the SHA-256 of the whole file, taken with the 64 digits of the
+checksum itself written as zeros.
 
-The header is checked before anything else is read or allocated: the tensors must tile the rest of the file exactly.
+The header is checked before anything else is read or allocated: the rows must tile the rest of the file exactly.
 Errors are ValueErrors that say what is wrong with the file; the caller adds which file it is.
 """
 
@@ -12,9 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -47,48 +47,52 @@ DTYPES = {
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-LARGEST_HEADER = 1 << 24  # bytes; some 100,000 tensors. Parsed JSON takes many times its text.
-_LARGEST_SHAPE = 1 << 48  # elements
+VERSION = "1"
+LARGEST_HEADER = 1 << 16  # bytes; a row takes less than 100, and there is one for each dtype and two more
 _NO_DIGEST = "0" * 64
 
 
 @dataclass(frozen=True)
-class Entry:
-    """Where a tensor is: its bytes, counted from the end of the header."""
+class Row:
+    """Where a row is: its bytes, counted from the end of the header."""
 
     dtype: torch.dtype
-    shape: tuple[int, ...]
     begin: int
     end: int
+
+    @property
+    def length(self) -> int:
+        """Its elements."""
+        return (self.end - self.begin) // self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class Header:
     """What a file says that it holds."""
 
-    entries: dict[str, Entry]
-    metadata: dict[str, str]
+    rows: dict[str, Row]
+    digest: str
     text: bytes
 
 
-def write_file(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write contiguous CPU tensors, whole or not at all; the same content gives the same bytes."""
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so all are aligned
-    header: dict[str, Any] = {"__metadata__": {"sha256": _NO_DIGEST, **metadata}}
+def write_file(path: Path, rows: Mapping[str, Sequence[Tensor]]) -> None:
+    """Write rows, whole or not at all; the same content gives the same bytes.
+
+    A row is the elements of its contiguous CPU tensors, one after the other: one tensor at least, all of one dtype.
+    """
+    names = sorted(rows, key=lambda name: (-rows[name][0].element_size(), name))  # so all are aligned
+    header: dict[str, Any] = {"__metadata__": {"sha256": _NO_DIGEST, "granet": VERSION}}
     end = 0
     for name in names:
-        tensor = tensors[name]
-        begin, end = end, end + tensor.nbytes
+        begin, end = end, end + sum(part.nbytes for part in rows[name])
         header[name] = {
-            "dtype": DTYPE_NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
+            "dtype": DTYPE_NAMES[rows[name][0].dtype],
+            "shape": [sum(part.numel() for part in rows[name])],
             "data_offsets": [begin, end],
         }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    if len(text) > LARGEST_HEADER:
-        raise ValueError(f"the names of {len(tensors)} tensors take {len(text)} bytes, more than {LARGEST_HEADER}")
-    payload = [tensors[name].reshape(-1).view(torch.uint8).numpy().data for name in names]
+    payload = [part.reshape(-1).view(torch.uint8).numpy().data for name in names for part in rows[name]]
     digest = _digest(text, payload)
     with atomic(path) as temporary, temporary.open("wb") as file:
         file.write(len(text).to_bytes(8, "little"))
@@ -97,50 +101,61 @@ def write_file(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str,
 
 
 def read_header(file: BufferedReader) -> Header:
-    """The header of a file that :func:`write_file` wrote; nothing of the tensors is read yet."""
+    """The header of a file that :func:`write_file` wrote; nothing of the rows is read yet."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, LARGEST_HEADER):
+    if size < 8 or length > size - 8:
         raise ValueError("is not a safetensors file, or is cut short")
+    if length > LARGEST_HEADER:
+        raise ValueError(f"its header takes {length} bytes, one of granet.save at most {LARGEST_HEADER}")
     text = file.read(length)
     content = parse_json(text, "header")
     metadata = content.pop("__metadata__", None)
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("its header has no metadata, so granet did not write it")
-    entries = {name: _entry(name, value) for name, value in content.items()}
+    if not isinstance(metadata, dict) or "granet" not in metadata:
+        raise ValueError("is a safetensors file, but not a packed one of granet.save")
+    if metadata["granet"] != VERSION:
+        raise ValueError(f"is of version {shown(metadata['granet'])}, this granet reads version {VERSION!r}")
+    digest = metadata.get("sha256")
+    if not isinstance(digest, str):
+        raise ValueError(f"its checksum {shown(digest)} must be a string")
+    rows = {name: _row(name, value) for name, value in content.items()}
     end = 0
-    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
-        if entry.begin != end:
-            raise ValueError(f"{shown(name)}: begins at byte {entry.begin}, the tensor before it ends at byte {end}")
-        end = entry.end
+    for name, row in sorted(rows.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if row.begin != end:
+            raise ValueError(f"{shown(name)}: begins at byte {row.begin}, the row before it ends at byte {end}")
+        end = row.end
     if end != size - 8 - length:
-        raise ValueError(f"its tensors should take {end} bytes but {size - 8 - length} are there, so it is damaged")
-    return Header(entries, metadata, text)
+        raise ValueError(f"its rows should take {end} bytes but {size - 8 - length} are there, so it is damaged")
+    return Header(rows, digest, text)
 
 
-def read_payload(file: BufferedReader, header: Header) -> Tensor:
-    """The bytes of all tensors (uint8), proved by the checksum; `file` is where `read_header` left it."""
-    size = max((entry.end for entry in header.entries.values()), default=0)
+def read_bytes(file: BufferedReader, header: Header, name: str, most: int) -> bytes:
+    """The bytes of one row, `most` at most, not proved by the checksum."""
+    row = header.rows.get(name)
+    if row is None or row.end - row.begin > most:
+        raise ValueError(f"must have a row {name!r} of at most {most} bytes")
+    file.seek(8 + len(header.text) + row.begin)
+    return file.read(row.end - row.begin)
+
+
+def read_rows(file: BufferedReader, header: Header) -> dict[str, Tensor]:
+    """All rows, proved by the checksum; they share memory."""
+    size = max((row.end for row in header.rows.values()), default=0)
     payload = bytearray(size + 1)  # one more than there should be: torch makes no tensor of an empty buffer
+    file.seek(8 + len(header.text))
     if file.readinto(memoryview(payload)) != size:
         raise ValueError("changed while it was read")
-    digest = header.metadata.get("sha256", "")
-    text = header.text.replace(digest.encode(errors="replace"), _NO_DIGEST.encode(), 1)
-    if _digest(text, [memoryview(payload)[:size]]) != digest:
+    text = header.text.replace(header.digest.encode(errors="replace"), _NO_DIGEST.encode(), 1)
+    if _digest(text, [memoryview(payload)[:size]]) != header.digest:
         raise ValueError("is damaged: its SHA-256 is not the one written in it")
-    return torch.frombuffer(payload, dtype=torch.uint8)[:size]
+    whole = torch.frombuffer(payload, dtype=torch.uint8)
+    rows = {name: whole[row.begin : row.end].view(row.dtype) for name, row in header.rows.items()}
+    if any(row.dtype == torch.bool and bool((row.view(torch.uint8) > 1).any()) for row in rows.values()):
+        raise ValueError("holds bytes that are neither 0 nor 1 as BOOL")
+    return rows
 
 
-def read_tensor(name: str, header: Header, payload: Tensor) -> Tensor:
-    """One tensor, in memory of its own."""
-    entry = header.entries[name]
-    raw = payload[entry.begin : entry.end].clone()
-    if entry.dtype == torch.bool and bool((raw > 1).any()):
-        raise ValueError(f"{shown(name)}: holds bytes that are neither 0 nor 1 as BOOL")
-    return raw.view(entry.dtype).view(entry.shape)
-
-
-def parse_json(text: bytes | str, what: str) -> dict[str, Any]:
+def parse_json(text: bytes, what: str) -> dict[str, Any]:
     """A JSON object in which no name occurs twice."""
     try:
         content = json.loads(text, object_pairs_hook=_without_doubles)
@@ -151,14 +166,9 @@ def parse_json(text: bytes | str, what: str) -> dict[str, Any]:
     return content
 
 
-def is_shape(value: Any) -> bool:
-    """Whether this, from JSON, is the shape of a tensor that could be."""
-    return (
-        isinstance(value, list)
-        and len(value) <= 64
-        and all(type(side) is int and 0 <= side <= _LARGEST_SHAPE for side in value)
-        and math.prod(max(side, 1) for side in value) <= _LARGEST_SHAPE
-    )
+def is_count(value: Any) -> bool:
+    """Whether this, from JSON, is a number of things."""
+    return type(value) is int and value >= 0
 
 
 def shown(value: object) -> str:
@@ -167,21 +177,20 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-def _entry(name: str, value: Any) -> Entry:
+def _row(name: str, value: Any) -> Row:
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{shown(name)}: its header entry must have dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"{shown(name)}: dtype {shown(dtype)} must be one of {', '.join(DTYPES)}")
-    if not is_shape(shape):
-        raise ValueError(f"{shown(name)}: {shown(shape)} is not a shape")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
+    if not isinstance(shape, list) or len(shape) != 1 or not is_count(shape[0]):
+        raise ValueError(f"{shown(name)}: shape {shown(shape)} must be that of one row")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(is_count(offset) for offset in offsets):
         raise ValueError(f"{shown(name)}: data_offsets {shown(offsets)} must be two numbers")
-    begin, end = offsets
-    needed = math.prod(shape) * DTYPES[dtype].itemsize
-    if begin < 0 or end - begin != needed:
-        raise ValueError(f"{shown(name)}: {shown(offsets)} are not the {needed} bytes of {dtype} {shown(shape)}")
-    return Entry(DTYPES[dtype], tuple(shape), begin, end)
+    (length,), (begin, end), size = shape, offsets, DTYPES[dtype].itemsize
+    if end - begin != length * size or begin % size:
+        raise ValueError(f"{shown(name)}: {shown(offsets)} cannot be the place of {shown(length)} elements of {dtype}")
+    return Row(DTYPES[dtype], begin, end)
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

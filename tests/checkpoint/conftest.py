@@ -1,10 +1,11 @@
-"""A small model with everything a file must hold, and files forged with a valid checksum."""
+"""A small model with everything a file must hold, and hostile files with a valid checksum."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 import granet
 from granet import Sparsifier
 
+STATM = Path("/proc/self/statm")
 Raw = tuple[str, tuple[int, ...], bytes]
 
 
@@ -77,17 +79,76 @@ def sign() -> Callable[[bytes], bytes]:
 
 @pytest.fixture
 def forge(sign: Callable[[bytes], bytes]) -> Callable[..., None]:
-    """Rewrite a file: `edit(header, layout)` changes its parsed JSON in place; the checksum is made to fit."""
+    """Rewrite a file, with a checksum that fits.
 
-    def rewrite(path: Path, edit: Callable[[dict[str, Any], dict[str, Any]], object], payload: bytes = b"") -> None:
+    `edit` changes the parsed header and table in place, `change` the table's text, `compress` makes the table's row of
+    it, and `payload` is added after the last row. The header says how long the new row is, unless `edit` changed that.
+    """
+
+    def rewrite(
+        path: Path,
+        edit: Callable[[dict[str, Any], dict[str, Any]], object] = lambda _header, _table: None,
+        *,
+        change: Callable[[bytes], bytes] = lambda text: text,
+        compress: Callable[[bytes], bytes] = lambda text: zlib.compress(text, 9),
+        payload: bytes = b"",
+    ) -> None:
         content = path.read_bytes()
         start = 8 + int.from_bytes(content[:8], "little")
         header = json.loads(content[8:start])
-        layout = json.loads(header["__metadata__"]["granet"])
-        edit(header, layout)
-        if isinstance(header.get("__metadata__"), dict):
-            header["__metadata__"]["granet"] = json.dumps(layout)
+        begin, end = header["table"]["data_offsets"]
+        assert start + end == len(content)  # the table comes last
+        table = json.loads(zlib.decompress(content[start + begin :]))
+        place = json.dumps(header["table"])
+        edit(header, table)
+        last = compress(change(json.dumps(table, separators=(",", ":")).encode()))
+        if json.dumps(header.get("table")) == place:
+            header["table"].update(shape=[len(last)], data_offsets=[begin, begin + len(last)])
         text = json.dumps(header, separators=(",", ":")).encode()
-        path.write_bytes(sign(len(text).to_bytes(8, "little") + text + content[start:] + payload))
+        rows = content[start : start + begin] + last + payload
+        path.write_bytes(sign(len(text).to_bytes(8, "little") + text + rows))
 
     return rewrite
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Nothing may take more than 256 MB; the files are of some kB and ask for much more."""
+    resource = pytest.importorskip("resource")
+    if not STATM.exists():
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(STATM.read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.fixture
+def path(tmp_path: Path, make: Any) -> Path:
+    """A real file of the model of seed 0."""
+    granet.save(tmp_path / "some.file", *make(0))
+    return tmp_path / "some.file"
+
+
+@pytest.fixture
+def victim(make: Any) -> nn.Module:
+    """A model that the file fits, with other weights."""
+    model: nn.Module = make(1)[0]
+    return model
+
+
+@pytest.fixture
+def refused(path: Path, victim: nn.Module, raw: Any) -> Callable[[str], None]:
+    """Loading the file now gives that error, and the model does not change."""
+
+    before = raw(victim.state_dict())
+
+    def check(message: str) -> None:
+        with pytest.raises(ValueError, match=rf"(?s)some\.file: .*{message}") as caught:
+            granet.load(path, victim)
+        assert len(str(caught.value)) < 500 + len(str(path))
+        assert raw(victim.state_dict()) == before
+
+    return check

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import nn
 
 import granet
+from granet import packed_layout
 from granet.safetensors_file import DTYPES
 
 
@@ -82,11 +83,28 @@ def test_a_nan_outside_the_mask_is_refused(tmp_path: Path) -> None:
         granet.save(tmp_path / "file", model, masks={"weight": ~MASK})
 
 
-def test_a_tensor_named_like_a_part_is_refused(tmp_path: Path) -> None:
-    model = buffered(torch.zeros(1000))
-    model.register_buffer("table:values", torch.ones(3))
-    with pytest.raises(ValueError, match="'table:values' is the name of a tensor, and of a part of a packed one"):
-        granet.save(tmp_path / "file", model)
+def test_a_tensor_may_be_named_like_a_row(tmp_path: Path) -> None:
+    names = ("F32", "table", "masks", "__metadata__", "a b\n\u2603")
+    model, other = nn.Module(), nn.Module()
+    for number, name in enumerate(names, 1):
+        model.register_buffer(name, torch.full((number,), float(number)))
+        other.register_buffer(name, torch.zeros(number))
+    granet.save(tmp_path / "file", model)
+    granet.load(tmp_path / "file", other)
+    for name in names:
+        assert torch.equal(getattr(other, name), getattr(model, name))
+
+
+def test_a_model_of_too_many_tensors_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_layout, "LARGEST_TABLE", 50)
+    with pytest.raises(ValueError, match=r"^model: the names of its 2 tensors take \d+ bytes, over 50$"):
+        granet.save(tmp_path / "file", nn.Linear(4, 3))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_of_no_tensors_comes_back(tmp_path: Path) -> None:
+    granet.save(tmp_path / "file", nn.Identity())
+    assert granet.load(tmp_path / "file", nn.Identity()) == {}
 
 
 def test_an_expanded_tensor_is_saved_but_not_loaded_to(tmp_path: Path) -> None:
@@ -146,10 +164,12 @@ def test_the_safetensors_library_reads_every_dtype(tmp_path: Path) -> None:
         model.register_buffer(name, torch.tensor([[1, 0], [1, 1]]).to(dtype))
     granet.save(tmp_path / "file", model)
     with safe_open(tmp_path / "file", "pt") as file:
-        assert sorted(file.keys()) == sorted(DTYPES)
+        assert sorted(file.keys()) == sorted([*DTYPES, "table"])
+        assert file.metadata()["granet"] == "1"
         for name, tensor in model.state_dict().items():
-            there = file.get_tensor(name)
-            assert there.dtype == tensor.dtype and there.view(torch.uint8).tolist() == tensor.view(torch.uint8).tolist()
+            row = file.get_tensor(name)
+            assert row.dtype == tensor.dtype
+            assert row.view(torch.uint8).tolist() == tensor.view(-1).view(torch.uint8).tolist()
 
 
 def test_loading_needs_no_other_part_of_granet(tmp_path: Path, make: Any) -> None:
