@@ -32,6 +32,16 @@ def test_difference_and_its_standard_error() -> None:
     assert Comparison(replace(CELL, std=None), (92.0,), ()).standard_error(None) is None
 
 
+def test_a_cell_that_the_paper_does_not_print() -> None:
+    cell = Cell("reinit", "GMP", "vgg19", "cifar10", 0.9)
+    several, none = Comparison(cell, (93.0, 94.0), ()), Comparison(cell, (), ())
+    assert several.difference is None
+    assert several.standard_error(None) == pytest.approx(math.sqrt(0.5 / 2))
+    assert "| GMP | 93.50, n=2 ± 0.50 |" in page("reinit", [several])
+    assert "| GMP | - |" in page("reinit", [none])
+    assert "| GMP | 93.50 |" in headline([several], "vgg19", "cifar10")
+
+
 def test_the_spread_is_pooled_over_cells_with_several_seeds() -> None:
     several = [Comparison(CELL, last, ()) for last in ((1.0, 2.0, 3.0), (5.0, 7.0), (9.0,))]
     assert seed_spread(several) == pytest.approx(math.sqrt((1.0 * 2 + 2.0 * 1) / 3))

@@ -13,6 +13,7 @@ from granet.cli import main
 from granet.studies.plasticity import Study
 from granet.studies.plasticity_file import read_study
 from granet.studies.plasticity_results import Point, means, points, rate_drops
+from granet.studies.plasticity_table import paper_grid
 from granet.training import Recipe
 from granet.training.records import EpochRecord
 from granet.training.rundir import run_name
@@ -143,6 +144,10 @@ def test_the_recipes_that_come_with_it_are_sound() -> None:
     paper = found["plasticity-cifar10-resnet20"]
     assert (paper.continue_epochs, paper.recipe.epochs, paper.scopes) == (30, 160, ("global", "uniform"))
     assert paper.sparsities == (0.0, 0.5, 0.9, 0.98) == (0.0, *paper.rates[1:])
+    reduced = found["plasticity-cifar10-resnet20-reduced"]
+    assert (len(reduced.trunks()), len(reduced.branches())) == (2, 64)
+    assert max(recipe.total_epochs for recipe in reduced.recipes()) == 160  # the last checkpoint, 130, and 30 epochs
+    assert paper_grid() == reduced
     assert found["plasticity-cifar10-resnet20-filters"].sparsities == (0.0, 0.1, 0.5, 0.7)
 
 

@@ -19,7 +19,7 @@ from granet.files import atomic
 from granet.studies.compare import Comparison, compare, read_results, seed_spread
 from granet.studies.jobs import Place
 from granet.studies.results import log, rows, write_csv
-from granet.studies.results_page import NAMES, figure, headline, page
+from granet.studies.results_page import NAMES, figure, headline, in_words, page
 from granet.studies.tables import Cell, cells
 from granet.training import Recipe, RunDir
 from granet.training.rundir import run_name
@@ -35,8 +35,9 @@ class Reproduce:
     command goes on with the rest. Options choose a part of the table.
     """
 
-    table: Annotated[Literal["cifar-main", "cifar-uniform", "retraining"], Positional]
-    """Which table: the main one on CIFAR, uniform instead of global pruning, or retraining of found networks."""
+    table: Annotated[Literal["cifar-main", "cifar-uniform", "retraining", "reinit", "beyond"], Positional]
+    """Which table: the main one on CIFAR, uniform instead of global pruning, retraining of found networks, their
+    masks from fresh weights, or what goes past the paper."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One run for each."""
     models: tuple[str, ...] = ()
@@ -86,15 +87,12 @@ class Reproduce:
         spread = seed_spread(comparisons)
         for one in comparisons:
             cell = one.cell
-            error = one.standard_error(spread)
-            sure = "" if error is None else f" ± {error:.2f}"
-            ours = (
-                "-" if one.difference is None else f"{cell.accuracy + one.difference:.2f} ({one.difference:+.2f}{sure})"
-            )
             what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<29}{cell.sparsity:<6.0%}"
             known = cell.recipes(0)
             state = f"{len(one.last)} of {len(self.seeds)} seeds" if known else "no recipe"
-            console.print(f"{what}{state:<14}paper {cell.accuracy:.2f}  ours {ours}", highlight=False, soft_wrap=True)
+            printed = "-" if cell.accuracy is None else f"{cell.accuracy:.2f}"
+            told = f"{what}{state:<14}paper {printed:<7}ours {in_words(one, spread)}"
+            console.print(told, highlight=False, soft_wrap=True)
 
     def _train(self, console: Console, chosen: Sequence[Cell]) -> None:
         done = read_results(self.results)

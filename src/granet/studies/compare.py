@@ -28,12 +28,16 @@ class Comparison:
     @property
     def difference(self) -> float | None:
         """Mean of the last epochs minus the paper's number."""
-        return statistics.mean(self.last) - self.cell.accuracy if self.last else None
+        printed = self.cell.accuracy
+        return statistics.mean(self.last) - printed if self.last and printed is not None else None
 
     def standard_error(self, spread: float | None) -> float | None:
-        """Of the difference. ``spread`` is the deviation over seeds, for want of one where only one seed was run."""
+        """Of the difference, or of our mean where the paper prints nothing.
+
+        ``spread`` is the deviation over seeds, for want of one where only one seed was run.
+        """
         ours = statistics.stdev(self.last) if len(self.last) > 1 else spread
-        theirs = self.cell.std if self.cell.std is not None else spread
+        theirs = 0.0 if self.cell.accuracy is None else self.cell.std if self.cell.std is not None else spread
         if not self.last or ours is None or theirs is None:
             return None
         return math.sqrt(ours**2 / len(self.last) + theirs**2 / PAPER_SEEDS)

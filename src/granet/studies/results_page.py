@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -62,7 +63,8 @@ def figure(comparisons: Sequence[Comparison], model: str, data: str, path: Path)
     for number, (name, cells) in enumerate(measured.items()):
         known = [(place, statistics.mean(one.last)) for place, one in zip(places, cells, strict=True) if one.last]
         axes.plot(*zip(*known, strict=True), "o-", color=f"C{number}", label=name)
-        axes.plot(places, [one.cell.accuracy for one in cells], "x--", color=f"C{number}", alpha=0.5)
+        printed = [math.nan if one.cell.accuracy is None else one.cell.accuracy for one in cells]
+        axes.plot(places, printed, "x--", color=f"C{number}", alpha=0.5)
     if dense is not None and dense.last:
         axes.axhline(statistics.mean(dense.last), color="0.5", linewidth=1, label="Dense")
     axes.set(
@@ -101,13 +103,20 @@ def _markdown(part: Sequence[Comparison], spread: float | None) -> list[str]:
 
 
 def _whole(one: Comparison, spread: float | None) -> str:
-    if one.difference is None:
-        return f"- (paper {one.cell.accuracy:.2f})"
+    printed = one.cell.accuracy
+    return in_words(one, spread) if one.last or printed is None else f"- (paper {printed:.2f})"
+
+
+def in_words(one: Comparison, spread: float | None) -> str:
+    """Our mean, the number of seeds, the difference from the paper if that prints a number, and the standard error."""
+    if not one.last:
+        return "-"
+    ours = f"{statistics.mean(one.last):.2f}, n={len(one.last)}"
     error = one.standard_error(spread)
     sure = "" if error is None else f" ± {error:.2f}"
-    return f"{statistics.mean(one.last):.2f}, n={len(one.last)} ({one.difference:+.2f}{sure})"
+    return f"{ours}{sure}" if one.difference is None else f"{ours} ({one.difference:+.2f}{sure})"
 
 
 def _short(one: Comparison) -> str:
     ours = f"{statistics.mean(one.last):.2f}" if one.last else "-"
-    return f"{ours} ({one.cell.accuracy:.2f})"
+    return ours if one.cell.accuracy is None else f"{ours} ({one.cell.accuracy:.2f})"
