@@ -37,6 +37,7 @@ from granet.methods import (
     list_methods,
 )
 from granet.plasticity import PlasticityPoint, PlasticityProbe, plasticity
+from granet.pretrained import Pretrained, list_pretrained, load_pretrained
 from granet.sparsifier import Sparsifier, sparsify
 
 __version__ = "0.1.0"
@@ -66,6 +67,7 @@ __all__ = [
     "OneShot",
     "PlasticityPoint",
     "PlasticityProbe",
+    "Pretrained",
     "PruneAndRegenerate",
     "PruneOnce",
     "RigL",
@@ -80,7 +82,9 @@ __all__ = [
     "create_method",
     "flops",
     "list_methods",
+    "list_pretrained",
     "load",
+    "load_pretrained",
     "plasticity",
     "save",
     "sparsify",
