@@ -7,10 +7,11 @@ from functools import partial
 from typing import Literal
 
 from granet.studies.accuracy_table import AccuracyTable, beyond, main_table
+from granet.studies.budget_table import budget_table
 from granet.studies.plasticity_table import plasticity_table
 from granet.studies.reproducible import Selection, Table
 
-Name = Literal["cifar-main", "cifar-uniform", "retraining", "reinit", "beyond", "plasticity"]
+Name = Literal["cifar-main", "cifar-uniform", "retraining", "reinit", "beyond", "plasticity", "budgets"]
 
 TABLES: Mapping[Name, Callable[[Selection], Table]] = {
     "cifar-main": main_table,
@@ -19,4 +20,5 @@ TABLES: Mapping[Name, Callable[[Selection], Table]] = {
     "reinit": partial(AccuracyTable, "reinit"),
     "beyond": beyond,
     "plasticity": plasticity_table,
+    "budgets": budget_table,
 }
