@@ -98,7 +98,8 @@ def _card(entry: Pretrained, size: int) -> tuple[str, ...]:
 
 def _table(entries: tuple[Pretrained, ...]) -> Table:
     table = Table(title="Pretrained networks")
-    for heading in ("name", "network", "data", "method"):
+    table.add_column("name", no_wrap=True)
+    for heading in ("network", "data", "method"):
         table.add_column(heading)
     for heading in ("sparsity", "test accuracy"):
         table.add_column(heading, justify="right")
