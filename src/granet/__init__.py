@@ -38,6 +38,7 @@ from granet.methods import (
 )
 from granet.models import create_model, list_models
 from granet.plasticity import PlasticityPoint, PlasticityProbe, plasticity
+from granet.pretrained import Pretrained, list_pretrained, load_pretrained
 from granet.sparsifier import Sparsifier, sparsify
 
 __version__ = "0.1.0"
@@ -67,6 +68,7 @@ __all__ = [
     "OneShot",
     "PlasticityPoint",
     "PlasticityProbe",
+    "Pretrained",
     "PruneAndRegenerate",
     "PruneOnce",
     "RigL",
@@ -83,7 +85,9 @@ __all__ = [
     "flops",
     "list_methods",
     "list_models",
+    "list_pretrained",
     "load",
+    "load_pretrained",
     "plasticity",
     "save",
     "sparsify",

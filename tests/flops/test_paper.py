@@ -1,14 +1,11 @@
 """Counts and ratios that the GraNet and RigL papers print, recomputed.
 
-`budgets.csv` is the table of layer budgets in the appendix of the GraNet paper (ResNet-50 on ImageNet, 90 %): weights
-and FLOPs of each layer as printed, then the sparsity of each layer in percent, method by method.
+The table of layer budgets in the appendix of the GraNet paper (ResNet-50 on ImageNet, 90 %) is
+`granet.studies.budgets.printed_rows`: weights and FLOPs of each layer as printed, then the sparsity of each layer in
+percent, method by method.
 """
 
 from __future__ import annotations
-
-import csv
-from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,24 +13,18 @@ import torch
 from granet import RigL
 from granet.clock import Clock
 from granet.distributions import counts, distribution, kept
-from granet.flops import FlopsReport, TrainingFlops, flops
+from granet.flops import FlopsReport, TrainingFlops
 from granet.history import UpdateRecord
 from granet.layers import find_layers
 from granet.models import create_model
+from granet.studies.budgets import counted, printed_budgets, printed_rows
 
-with (Path(__file__).parent / "budgets.csv").open() as file:
-    BUDGETS = list(csv.DictReader(file))
-
-
-@cache
-def count(name: str, classes: int, side: int) -> FlopsReport:
-    with torch.device("meta"):
-        return flops(create_model(name, num_classes=classes), torch.zeros(1, 3, side, side))
+BUDGETS = [row for row in printed_rows() if row["layer"] not in ("Overall", "Backbone")]
 
 
 @pytest.fixture(scope="module")
 def resnet50() -> FlopsReport:
-    return count("resnet50", 1000, 224)
+    return counted("resnet50", 1000, 224)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +45,7 @@ def as_in_rigl(resnet50: FlopsReport) -> FlopsReport:
     ],
 )
 def test_dense_networks(name: str, classes: int, side: int, macs: int) -> None:
-    report = count(name, classes, side)
+    report = counted(name, classes, side)
     assert report.dense == report.sparse == 2 * macs
     assert report.unknown == ()
 
@@ -91,9 +82,8 @@ def test_four_rows_of_the_printed_table_are_wrong(resnet50: FlopsReport) -> None
         ("gs", 0.146),
     ],
 )
-def test_test_flops_of_the_printed_budgets(resnet50: FlopsReport, column: str, ratio: float) -> None:
-    active = {f"{b['layer']}.weight": round(int(b["params"]) * (1 - float(b[column]) / 100)) for b in BUDGETS}
-    assert round(resnet50.with_active(active).ratio, 3) == ratio
+def test_test_flops_of_the_printed_budgets(column: str, ratio: float) -> None:
+    assert round(printed_budgets()[column].flops, 3) == ratio
 
 
 @pytest.mark.parametrize(
@@ -109,7 +99,7 @@ def test_test_flops_of_the_printed_budgets(resnet50: FlopsReport, column: str, r
     ],
 )
 def test_test_flops_of_erk(name: str, side: int, sparsity: float, ratio: float) -> None:
-    report = count(name, 1000 if side == 224 else 10, side)
+    report = counted(name, 1000 if side == 224 else 10, side)
     layers, active = erk(report, sparsity)
     assert round(report.with_active(dict(zip(layers, active, strict=True))).ratio, 3) == ratio
 

@@ -11,7 +11,7 @@ from granet.data import load
 from granet.methods import create_method
 from granet.models import create_model
 from granet.studies.spec import Spec, is_spec, read_spec
-from granet.studies.tables import cells
+from granet.studies.tables import ROWS, cells
 from granet.training import DENSE, Recipe, Run, Training
 from granet.training.rundir import run_name
 
@@ -52,6 +52,7 @@ def test_all_studies_are_there() -> None:
         ("extended-training", "retraining", {"GraNet (s_i=0)", "GraNet_2x (s_i=0)"}),
         ("uniform", "cifar-uniform", {"GMP", "GraNet (s_i=0)"}),
         ("uniform", "cifar-main", {"GMP", "GraNet (s_i=0)"}),
+        ("reinitialisation", "reinit", set(ROWS["reinit"])),
     ],
 )
 def test_runs_are_those_of_the_papers_tables(name: str, table: str, rows: set[str]) -> None:

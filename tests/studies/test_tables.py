@@ -15,6 +15,8 @@ def test_the_tables_are_whole() -> None:
         "cifar-main": 124,
         "cifar-uniform": 28,
         "retraining": 52,
+        "reinit": 24,
+        "beyond": 11,
     }
     printed = {(c.row, c.model, c.data, c.sparsity): (c.accuracy, c.std) for c in CELLS["cifar-main"]}
     assert printed["GraNet (s_i=0.5)", "vgg19", "cifar10", 0.98] == (93.38, 0.15)
@@ -31,13 +33,34 @@ def test_every_cell_has_its_own_run_with_its_data_model_and_sparsity(table: str)
             recipes = cell.recipes(seed)
             assert bool(recipes) == (cell.row != "STR")
             for recipe in recipes:
-                assert (recipe.data, recipe.model.removesuffix("_cifar"), recipe.seed) == (cell.data, cell.model, seed)
+                assert (recipe.data, recipe.model.removesuffix("_cifar")) == (cell.data, cell.model)
+                other = "reinitialised" in cell.row and recipe.parent
+                assert recipe.seed == (seed + 100 if other else seed)
                 if recipe.method != DENSE:
                     assert create_method(recipe.method, **recipe.method_fields).sparsity == cell.sparsity
             if len(recipes) > 1:
                 assert recipes[-1].parent == run_name(recipes[0])
             names += [run_name(recipe) for recipe in recipes[-1:]]
     assert len(names) == len(set(names))
+
+
+def test_what_goes_past_the_paper_differs_in_nothing_else() -> None:
+    """The recipe of each row against that of GraNet (s_i=0), which is the run of the main table."""
+    rows = {cell.row: cell.recipes(0)[0] for cell in CELLS["beyond"] if cell.sparsity in (0, 0.98)}
+    plain = rows["GraNet (s_i=0)"].to_dict()
+    main = next(c for c in CELLS["cifar-main"] if (c.row, c.data, c.sparsity) == ("GraNet (s_i=0)", "cifar100", 0.98))
+    assert (main.model, main.recipes(0)[0].to_dict()) == ("vgg19", plain)
+
+    def differs(row: str) -> dict[str, object]:
+        own = rows[row].to_dict()
+        fields = own.pop("method_fields").items() - plain["method_fields"].items()
+        return {key: value for key, value in own.items() if value != plain[key]} | dict(fields)
+
+    assert differs("+ cosine learning rate") == {"schedule": "cosine"}
+    assert differs("+ small, frequent updates") == {"every": 250, "regrow": 0.2}
+    assert differs("+ LAMP score") == {"score": "lamp"}
+    assert differs("+ all three") == {"schedule": "cosine", "every": 250, "regrow": 0.2, "score": "lamp"}
+    assert rows["Dense"].method == DENSE
 
 
 def test_times_of_the_paper() -> None:

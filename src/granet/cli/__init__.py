@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from granet.cli.flops import Flops
     from granet.cli.methods import Methods
     from granet.cli.plasticity import Plasticity
+    from granet.cli.pretrained import PretrainedNetworks
     from granet.cli.report import Report
     from granet.cli.reproduce import Reproduce
     from granet.cli.sweep import Sweep
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "report": Report,
         "reproduce": Reproduce,
         "methods": Methods,
+        "pretrained": PretrainedNetworks,
         "flops": Flops,
         "data": Data,
     }

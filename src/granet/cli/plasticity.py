@@ -18,9 +18,15 @@ from granet.files import atomic
 from granet.studies.jobs import Place
 from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_file import read_study
-from granet.studies.plasticity_results import Point, means, points, rate_drops, read_records, write_points
-from granet.training import RunDir
-from granet.training.checkpoint import kept_path
+from granet.studies.plasticity_results import (
+    Point,
+    check_kept,
+    means,
+    points,
+    rate_drops,
+    read_records,
+    write_points,
+)
 from granet.training.rundir import run_name
 
 
@@ -61,7 +67,7 @@ class Plasticity:
         device = choose_device(self.device, embedded=study.recipe.data == "digits")
         load(study.recipe.data, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
         choose_threads(self.threads)
-        check_kept(study, self.out)
+        check_kept(study.branches(), self.out)
         packed = choose_packed(self.packed, packed, device)
         place = Place(device, self.out, self.data_dir, checkpoint_every=self.checkpoint_every)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -95,17 +101,6 @@ class Plasticity:
         with atomic(self.out / "plasticity.html") as temporary:
             temporary.write_text(page(study, found, drops), encoding="utf-8")
         console.print(f"wrote {self.out / 'plasticity.html'}", highlight=False, soft_wrap=True)
-
-
-def check_kept(study: Study, out: Path) -> None:
-    """ValueError if a finished trunk has lost a checkpoint that unfinished branches need."""
-    needed = {
-        (branch.trunk, branch.epoch) for branch in study.branches() if not RunDir.find(out, branch.recipe).summary
-    }
-    for trunk, epoch in needed:
-        folder = RunDir.find(out, trunk)
-        if folder.summary is not None and not (path := kept_path(folder.path, epoch)).is_file():
-            raise ValueError(f"{path}: is missing; remove its folder to train that run again")
 
 
 def summary_table(study: Study, measure: str, found: list[Point]) -> Table:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from rich.console import Console
 from tyro.conf import Positional
@@ -15,16 +13,10 @@ from tyro.conf import Positional
 from granet.cli.device import STREAMS, choose_device
 from granet.cli.sweep import train_all
 from granet.data import load
-from granet.files import atomic
-from granet.studies.compare import Comparison, compare, read_results, seed_spread
 from granet.studies.jobs import Place
-from granet.studies.results import log, rows, write_csv
-from granet.studies.results_page import NAMES, figure, headline, page
-from granet.studies.tables import Cell, cells
-from granet.training import Recipe, RunDir
-from granet.training.rundir import run_name
-
-README_BEGIN, README_END = "<!-- results: made by granet reproduce cifar-main --write -->", "<!-- end of results -->"
+from granet.studies.reproducible import Selection, Table
+from granet.studies.reproduction import TABLES, Name
+from granet.studies.results import read_results
 
 
 @dataclass(frozen=True)
@@ -35,10 +27,11 @@ class Reproduce:
     command goes on with the rest. Options choose a part of the table.
     """
 
-    table: Annotated[Literal["cifar-main", "cifar-uniform", "retraining"], Positional]
-    """Which table: the main one on CIFAR, uniform instead of global pruning, or retraining of found networks."""
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """One run for each."""
+    table: Annotated[Name, Positional]
+    """Which table: the main one on CIFAR, uniform instead of global pruning, retraining of found networks, their
+    masks from fresh weights, what goes past the paper, pruning plasticity, or the budgets of layers."""
+    seeds: tuple[int, ...] = ()
+    """One run for each; by default 0, 1 and 2, for plasticity only 0."""
     models: tuple[str, ...] = ()
     """Only these networks (`vgg19`, `resnet50`)."""
     data: tuple[str, ...] = ()
@@ -50,7 +43,7 @@ class Reproduce:
     dry_run: bool = False
     """Only list every cell, what it says in the paper and here, and which seeds are missing."""
     write: bool = False
-    """Train nothing: write the page and figure in `docs/results`, and the table in `README.md`, from the results."""
+    """Train nothing: write the page and the figure in `docs/results`, and for `cifar-main` the table in `README.md`."""
     out: Path = Path("runs")
     """Where the run folders go."""
     results: Path = Path("results")
@@ -63,95 +56,27 @@ class Reproduce:
     """Where to train; by default a GPU if there is one."""
 
     def run(self, console: Console) -> None:
-        """Train what is missing; print, and write the results."""
-        chosen = [cell for cell in cells(self.table) if self._asked(cell)]
-        if not chosen:
-            raise ValueError(f"table={self.table!r}: has no cell with these models, data, rows and sparsities")
+        """Write, or train what is missing; then show every cell."""
+        chosen = Selection(self.seeds, self.models, self.data, self.rows, self.sparsities)
+        table = TABLES[self.table](chosen)
         if self.write:
-            self._write(console)
+            if importlib.util.find_spec("matplotlib") is None:
+                raise ValueError("write=True: needs matplotlib, pip install 'granet[plots]'")
+            for path in table.write(self.results, Path()):
+                console.print(f"wrote {path}", highlight=False, soft_wrap=True)
         elif not self.dry_run:
-            self._train(console, chosen)
-        self._show(console, compare(chosen, read_results(self.results), self.seeds))
+            self._train(console, table)
+        for line in table.lines(self.results):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def _asked(self, cell: Cell) -> bool:
-        asked: Sequence[tuple[Sequence[Any], Any]] = (
-            (self.models, cell.model),
-            (self.data, cell.data),
-            (self.rows, cell.row),
-            (self.sparsities, cell.sparsity),
-        )
-        return all(not several or one in several for several, one in asked)
-
-    def _show(self, console: Console, comparisons: Sequence[Comparison]) -> None:
-        spread = seed_spread(comparisons)
-        for one in comparisons:
-            cell = one.cell
-            error = one.standard_error(spread)
-            sure = "" if error is None else f" ± {error:.2f}"
-            ours = (
-                "-" if one.difference is None else f"{cell.accuracy + one.difference:.2f} ({one.difference:+.2f}{sure})"
-            )
-            what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<29}{cell.sparsity:<6.0%}"
-            known = cell.recipes(0)
-            state = f"{len(one.last)} of {len(self.seeds)} seeds" if known else "no recipe"
-            console.print(f"{what}{state:<14}paper {cell.accuracy:.2f}  ours {ours}", highlight=False, soft_wrap=True)
-
-    def _train(self, console: Console, chosen: Sequence[Cell]) -> None:
-        done = read_results(self.results)
-        missing: dict[Recipe, None] = {}
-        for seed in self.seeds:
-            for cell in chosen:
-                recipes = cell.recipes(seed)
-                if recipes and run_name(recipes[-1]) not in done:
-                    missing |= dict.fromkeys(recipes)
+    def _train(self, console: Console, table: Table) -> None:
+        missing = table.missing(read_results(self.results), self.out)
         if not missing:
-            console.print("every cell has been measured", highlight=False)
+            console.print("there is nothing left to train", highlight=False)
             return
         device = choose_device(self.device, embedded=False)
         for name in sorted({recipe.data for recipe in missing}):
-            load(name, data_dir=self.data_dir)
+            load(name, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
         place = Place(device, self.out, self.data_dir)
-        for recipe in train_all(console, list(missing), place, self.packed):
-            self._keep(recipe)
-
-    def _keep(self, recipe: Recipe) -> None:
-        """Put a finished run into the results at once."""
-        (row,) = rows([recipe], self.out)
-        device = row["device"].lower().removeprefix("nvidia ").replace(" ", "-")
-        version = ".".join(row["torch"].split(".")[:2])
-        path = self.results / f"{self.table}-{device}-torch{version}.csv"
-        (self.results / "logs").mkdir(parents=True, exist_ok=True)
-        with atomic(self.results / "logs" / f"{row['run']}.json") as temporary:
-            text = json.dumps(log(RunDir.find(self.out, recipe)), separators=(",", ":"))
-            temporary.write_text(text + "\n", encoding="utf-8")
-        kept: dict[str, dict[str, Any]] = {**read_results(self.results)}
-        kept = {name: old for name, old in kept.items() if old["file"] == path.name}
-        write_csv(path, (kept | {row["run"]: row}).values())  # a run that others start from may be there already
-
-    def _write(self, console: Console) -> None:
-        """The page, the figure and the README's table, from all seeds that there are."""
-        comparisons = compare(cells(self.table), read_results(self.results), self.seeds)
-        target = Path("docs") / "results" / f"{self.table}.md"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(target) as temporary:
-            temporary.write_text(page(self.table, comparisons), encoding="utf-8")
-        console.print(f"wrote {target}", highlight=False)
-        if self.table != "cifar-main":
-            return
-        if importlib.util.find_spec("matplotlib") is not None:
-            figure(comparisons, "vgg19", "cifar10", target.with_suffix(".png"))
-        readme = Path("README.md")
-        with atomic(readme) as temporary:
-            temporary.write_text(with_results(readme.read_text(encoding="utf-8"), comparisons), encoding="utf-8")
-        console.print(f"wrote the table in {readme}", highlight=False)
-
-
-def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
-    """The README with its table of results made anew."""
-    before, found, rest = readme.partition(README_BEGIN)
-    _, ended, after = rest.partition(README_END)
-    if not found or not ended:
-        raise ValueError(f"README.md: must have the lines {README_BEGIN!r} and {README_END!r}")
-    measured = dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons if one.last)
-    tables = [headline(comparisons, model, data) for model, data in measured]
-    return before + README_BEGIN + "\n" + "\n\n".join(tables) + "\n" + README_END + after
+        for recipe in train_all(console, missing, place, self.packed):
+            table.keep(recipe, self.out, self.results)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from granet.studies.tables import Cell
 from granet.training.rundir import run_name
@@ -24,31 +22,26 @@ class Comparison:
     """Test accuracy of the last epoch, in percent."""
     best: tuple[float, ...]
     """Test accuracy of the epoch that validation chooses, in percent; empty without a validation part."""
+    test_flops: tuple[float, ...] = ()
+    """Of inference, as shares of the dense network's."""
+    train_flops: tuple[float, ...] = ()
 
     @property
     def difference(self) -> float | None:
         """Mean of the last epochs minus the paper's number."""
-        return statistics.mean(self.last) - self.cell.accuracy if self.last else None
+        printed = self.cell.accuracy
+        return statistics.mean(self.last) - printed if self.last and printed is not None else None
 
     def standard_error(self, spread: float | None) -> float | None:
-        """Of the difference. ``spread`` is the deviation over seeds, for want of one where only one seed was run."""
+        """Of the difference, or of our mean where the paper prints nothing.
+
+        ``spread`` is the deviation over seeds, for want of one where only one seed was run.
+        """
         ours = statistics.stdev(self.last) if len(self.last) > 1 else spread
-        theirs = self.cell.std if self.cell.std is not None else spread
+        theirs = 0.0 if self.cell.accuracy is None else self.cell.std if self.cell.std is not None else spread
         if not self.last or ours is None or theirs is None:
             return None
         return math.sqrt(ours**2 / len(self.last) + theirs**2 / PAPER_SEEDS)
-
-
-def read_results(folder: Path) -> dict[str, dict[str, str]]:
-    """All rows of the result files in a folder by the name of the run, each with the name of its file."""
-    found: dict[str, dict[str, str]] = {}
-    for path in sorted(folder.glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if "run" not in row:
-                    raise ValueError(f"results={str(folder)!r}: {path.name} has no column 'run'")
-                found[row["run"]] = row | {"file": path.name}
-    return found
 
 
 def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], seeds: Sequence[int]) -> list[Comparison]:
@@ -57,8 +50,9 @@ def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], see
     for cell in cells:
         names = [run_name(recipes[-1]) for seed in seeds if (recipes := cell.recipes(seed))]
         rows = [results[name] for name in names if name in results]
-        best = tuple(float(row["accuracy_best"]) for row in rows if row["accuracy_best"])
-        compared.append(Comparison(cell, tuple(float(row["accuracy_last"]) for row in rows), best))
+        measured = ("accuracy_last", "accuracy_best", "test_flops", "train_flops")
+        values = (tuple(float(row[name]) for row in rows if row.get(name)) for name in measured)
+        compared.append(Comparison(cell, *values))
     return compared
 
 

@@ -74,8 +74,15 @@ def _panel(
     axes.grid()
 
 
-def write_figure(study: Study, points: Sequence[Point], drops: Sequence[int], name: str, path: Path) -> None:
-    """One figure as PNG and as SVG, at `path` with those endings."""
+def write_figure(
+    study: Study,
+    points: Sequence[Point],
+    drops: Sequence[int],
+    name: str,
+    path: Path,
+    endings: Sequence[str] = (".png", ".svg"),
+) -> None:
+    """One figure at `path` with each of these endings."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -85,7 +92,7 @@ def write_figure(study: Study, points: Sequence[Point], drops: Sequence[int], na
         FigureCanvasAgg(figure)
         paint(figure, study, points, drops)
         figure.suptitle(name, x=0.01, horizontalalignment="left")
-        with atomic(path.with_suffix(".png")) as temporary:
-            figure.savefig(temporary, dpi=120, facecolor="white")
-        with atomic(path.with_suffix(".svg")) as temporary:
-            figure.savefig(temporary, facecolor="white", metadata={"Date": None})
+        for ending in endings:
+            with atomic(path.with_suffix(ending)) as temporary:
+                metadata = {"Date" if ending == ".svg" else "Software": None}
+                figure.savefig(temporary, dpi=120, facecolor="white", metadata=metadata)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from granet.files import atomic
 from granet.studies.plasticity import Branch, Study
+from granet.training.checkpoint import kept_path
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord
 from granet.training.rundir import RunDir, run_name
@@ -49,15 +50,15 @@ class Point:
 def points(study: Study, out: Path) -> list[Point]:
     """The branches that are finished, in the order of the study."""
     records = cache(lambda trunk: read_records(out, trunk))
-    found = []
-    for branch in study.branches():
-        summary = RunDir.find(out, branch.recipe).summary
-        if summary is not None:
-            found.append(_point(branch, records(branch.trunk), summary.test_accuracy, summary.sparsity))
-    return found
+    finished = [branch for branch in study.branches() if RunDir.find(out, branch.recipe).summary is not None]
+    return [point_of(branch, records(branch.trunk), out) for branch in finished]
 
 
-def _point(branch: Branch, trunk: Sequence[EpochRecord], accuracy: float, sparsity: float) -> Point:
+def point_of(branch: Branch, trunk: Sequence[EpochRecord], out: Path) -> Point:
+    """What a finished branch came to; ``trunk`` are the records of the run it started from."""
+    summary = RunDir.find(out, branch.recipe).summary
+    assert summary is not None
+    accuracy = summary.test_accuracy
     before = trunk[branch.epoch - 1 if branch.measure == "plasticity" else -1].test_accuracy
     return Point(
         data=branch.trunk.data,
@@ -74,7 +75,7 @@ def _point(branch: Branch, trunk: Sequence[EpochRecord], accuracy: float, sparsi
         accuracy_before=round(100 * before, 3),
         accuracy_after=round(100 * accuracy, 3),
         difference=round(100 * (accuracy - before), 3),
-        sparsity=round(sparsity, 8),
+        sparsity=round(summary.sparsity, 8),
         run=run_name(branch.recipe),
     )
 
@@ -84,6 +85,15 @@ def read_records(out: Path, recipe: Recipe) -> list[EpochRecord]:
     path = RunDir.find(out, recipe).path / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [EpochRecord(**json.loads(line)) for line in lines]
+
+
+def check_kept(branches: Iterable[Branch], out: Path) -> None:
+    """ValueError if a finished trunk has lost a checkpoint that unfinished branches need."""
+    needed = {(branch.trunk, branch.epoch) for branch in branches if not RunDir.find(out, branch.recipe).summary}
+    for trunk, epoch in needed:
+        folder = RunDir.find(out, trunk)
+        if folder.summary is not None and not (path := kept_path(folder.path, epoch)).is_file():
+            raise ValueError(f"{path}: is missing; remove its folder to train that run again")
 
 
 def means(chosen: Iterable[Point]) -> dict[int, float]:

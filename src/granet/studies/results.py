@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
                 "method": recipe.method,
                 "model": recipe.model,
                 "data": recipe.data,
-                "sparsity_asked": recipe.method_fields.get("sparsity", 0.0),
+                "sparsity_asked": recipe.method_fields.get("sparsity", round(summary.sparsity_asked, 8)),
                 "sparsity_achieved": round(summary.sparsity, 8),
                 "seed": recipe.seed,
                 "accuracy_last": round(100 * summary.test_accuracy, 3),
@@ -74,20 +74,54 @@ def log(folder: RunDir) -> dict[str, Any]:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
     config = json.loads((folder.path / "config.json").read_text(encoding="utf-8"))
+    branched = config["recipe"].get("branch_epoch", 0)  # up to there the records are those of another run
     layers = folder.path / LAYERS
     return {
         **config,
         "summary": json.loads((folder.path / "summary.json").read_text(encoding="utf-8")),
         "layers": json.loads(layers.read_text(encoding="utf-8")) if layers.exists() else [],
-        "epochs": lines("metrics.jsonl"),
+        "epochs": lines("metrics.jsonl")[branched:],
         "updates": lines(UPDATES),
     }
 
 
-def write_csv(path: Path, table: Iterable[dict[str, Any]]) -> None:
-    """The rows under the columns of this module, whole or not at all."""
+def read_results(folder: Path) -> dict[str, dict[str, str]]:
+    """All rows of the result files in a folder by the name of the run, each with the name of its file."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if "run" not in row:
+                    raise ValueError(f"results={str(folder)!r}: {path.name} has no column 'run'")
+                found[row["run"]] = row | {"file": path.name}
+    return found
+
+
+def keep(recipe: Recipe, out: Path, results: Path, table: str, more: Mapping[str, Any] | None = None) -> None:
+    """Put a finished run into the results: its log, and its row into the file of the table, device and torch.
+
+    ``more`` are columns beside those of this module, the same for all rows of a table. A run stands in the results
+    once: what was trained again, only for others to start from, changes nothing.
+    """
+    (row,) = rows([recipe], out)
+    before = read_results(results)
+    if row["run"] in before:
+        return
+    device = row["device"].lower().removeprefix("nvidia ").replace(" ", "-")
+    version = ".".join(row["torch"].split(".")[:2])
+    path = results / f"{table}-{device}-torch{version}.csv"
+    (results / "logs").mkdir(parents=True, exist_ok=True)
+    with atomic(results / "logs" / f"{row['run']}.json") as temporary:
+        text = json.dumps(log(RunDir.find(out, recipe)), separators=(",", ":"))
+        temporary.write_text(text + "\n", encoding="utf-8")
+    others = [old for old in before.values() if old["file"] == path.name]
+    write_csv(path, [*others, {**row, **(more or {})}], (*COLUMNS, *(more or {})))
+
+
+def write_csv(path: Path, table: Iterable[Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> None:
+    """The rows under these columns, whole or not at all."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(table)
     with atomic(path) as temporary:

@@ -1,42 +1,50 @@
-"""A table of the paper beside ours, as Markdown and as a figure; made from the result files alone."""
+"""A table of the paper beside ours, as Markdown; made from the result files alone."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from granet.files import atomic
 from granet.studies.compare import Comparison, seed_spread
 
 NAMES = {"vgg19": "VGG-19", "resnet50": "ResNet-50", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+README_BEGIN, README_END = "<!-- results: made by granet reproduce cifar-main --write -->", "<!-- end of results -->"
+
+_PRINTED = """\
+Each cell: our test accuracy of the last epoch in percent (mean over n seeds), and in parentheses the
+difference from the paper's number with its standard error. The paper reports the best test epoch after
+pruning ended, a mean over three seeds, so a small negative difference is to be expected. Where one seed was
+run, its deviation is taken from the cells with several; without any of those no standard error can be given.
+`-` is not run yet.
+"""
+_UNPRINTED = """\
+Each cell: our test accuracy of the last epoch in percent, mean over n seeds ± its standard error. The paper prints
+no numbers here. Where one seed was run, its deviation is taken from the cells with several; without any of those no
+standard error can be given. `-` is not run yet.
+"""
+
+
+def heading(table: str) -> str:
+    """What stands at the top of every page."""
+    return f"# {table}\n\nMade by `granet reproduce {table} --write` from the files in `results/`; do not edit.\n"
 
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
-    """The whole page of one table."""
+    """The whole page of one table, with its figure if anything was measured."""
     spread = seed_spread(comparisons)
-    lines = [
-        f"# {table}",
-        "",
-        f"Made by `granet reproduce {table} --write` from the files in `results/`; do not edit.",
-        "",
-        "Each cell: our test accuracy of the last epoch in percent (mean over n seeds), and in parentheses the",
-        "difference from the paper's number with its standard error. The paper reports the best test epoch after",
-        "pruning ended, a mean over three seeds, so a small negative difference is to be expected. Where one seed was",
-        "run, its deviation is taken from the cells with several; without any of those no standard error can be given.",
-        "`-` is not run yet.",
-        "",
-    ]
+    printed = any(one.cell.accuracy is not None for one in comparisons)
+    parts = [heading(table), _PRINTED if printed else _UNPRINTED]
+    if measured(comparisons):
+        parts.append(f"![accuracy against sparsity]({table}.png)\n")
     for model, data in dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons):
-        part = [one for one in comparisons if (one.cell.model, one.cell.data) == (model, data)]
-        lines += [f"## {NAMES[model]} on {NAMES[data]}", "", *_markdown(part, spread), ""]
-    return "\n".join(lines)
+        parts.append(f"## {NAMES[model]} on {NAMES[data]}\n")
+        parts.append("\n".join(_markdown(of(comparisons, model, data), spread)) + "\n")
+    return "\n".join(parts)
 
 
 def headline(comparisons: Sequence[Comparison], model: str, data: str) -> str:
     """The short table of one network and data set: ours, with the paper's number beside it."""
-    part = [one for one in comparisons if (one.cell.model, one.cell.data) == (model, data)]
-    dense, columns, rows = _arranged(part)
+    dense, columns, rows = arranged(of(comparisons, model, data))
     lines = [f"| {NAMES[model]}, {NAMES[data]} | {' | '.join(f'{c:.0%}' for c in columns)} |"]
     lines.append("| --- |" + " --- |" * len(columns))
     if dense is not None:
@@ -47,41 +55,28 @@ def headline(comparisons: Sequence[Comparison], model: str, data: str) -> str:
     return "\n".join(lines)
 
 
-def figure(comparisons: Sequence[Comparison], model: str, data: str, path: Path) -> None:
-    """Accuracy against sparsity, ours drawn through and the paper's dashed. Needs matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    part = [one for one in comparisons if (one.cell.model, one.cell.data) == (model, data)]
-    dense, columns, rows = _arranged(part)
-    drawing = Figure(figsize=(7, 4.2), layout="constrained")
-    FigureCanvasAgg(drawing)
-    axes = drawing.subplots()
-    places = range(len(columns))
-    measured = {name: cells for name, cells in rows.items() if any(one.last for one in cells)}
-    for number, (name, cells) in enumerate(measured.items()):
-        known = [(place, statistics.mean(one.last)) for place, one in zip(places, cells, strict=True) if one.last]
-        axes.plot(*zip(*known, strict=True), "o-", color=f"C{number}", label=name)
-        axes.plot(places, [one.cell.accuracy for one in cells], "x--", color=f"C{number}", alpha=0.5)
-    if dense is not None and dense.last:
-        axes.axhline(statistics.mean(dense.last), color="0.5", linewidth=1, label="Dense")
-    axes.set(
-        title=f"{NAMES[model]} on {NAMES[data]}: ours (lines), the paper's (dashed)",
-        xlabel="sparsity",
-        ylabel="test accuracy, last epoch (%)",
-        xticks=list(places),
-        xticklabels=[f"{column:.0%}" for column in columns],
-    )
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower left", fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as temporary:
-        drawing.savefig(temporary, dpi=120, metadata={"Software": None})
+def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
+    """The README with its table of results made anew."""
+    before, found, rest = readme.partition(README_BEGIN)
+    _, ended, after = rest.partition(README_END)
+    if not found or not ended:
+        raise ValueError(f"README.md: must have the lines {README_BEGIN!r} and {README_END!r}")
+    tables = [headline(comparisons, model, data) for model, data in measured(comparisons)]
+    return before + README_BEGIN + "\n" + "\n\n".join(tables) + "\n" + README_END + after
 
 
-def _arranged(part: Iterable[Comparison]) -> tuple[Comparison | None, list[float], dict[str, list[Comparison]]]:
+def measured(comparisons: Iterable[Comparison]) -> list[tuple[str, str]]:
+    """The networks and data sets of which there are results."""
+    return list(dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons if one.last))
+
+
+def of(comparisons: Iterable[Comparison], model: str, data: str) -> list[Comparison]:
+    """The cells of one network and data set."""
+    return [one for one in comparisons if (one.cell.model, one.cell.data) == (model, data)]
+
+
+def arranged(part: Sequence[Comparison]) -> tuple[Comparison | None, list[float], dict[str, list[Comparison]]]:
     """The dense cell, the sparsities, and the cells of each row in their order."""
-    part = list(part)
     dense = next((one for one in part if one.cell.sparsity == 0), None)
     columns = sorted({one.cell.sparsity for one in part if one.cell.sparsity > 0})
     rows: dict[str, list[Comparison]] = {}
@@ -91,8 +86,20 @@ def _arranged(part: Iterable[Comparison]) -> tuple[Comparison | None, list[float
     return dense, columns, {name: sorted(cells, key=lambda one: one.cell.sparsity) for name, cells in rows.items()}
 
 
+def in_words(one: Comparison, spread: float | None) -> str:
+    """Our mean, the number of seeds, the difference from the paper if that prints a number, and the standard error."""
+    if not one.last:
+        return "-"
+    ours = f"{statistics.mean(one.last):.2f}"
+    error = one.standard_error(spread)
+    sure = "" if error is None else f" ± {error:.2f}"
+    if one.difference is None:
+        return f"{ours}{sure}, n={len(one.last)}"
+    return f"{ours}, n={len(one.last)} ({one.difference:+.2f}{sure})"
+
+
 def _markdown(part: Sequence[Comparison], spread: float | None) -> list[str]:
-    dense, columns, rows = _arranged(part)
+    dense, columns, rows = arranged(part)
     lines = [f"| method | {' | '.join(f'{column:.0%}' for column in columns)} |", "| --- |" + " --- |" * len(columns)]
     if dense is not None:
         lines.append(f"| Dense | {_whole(dense, spread)} |" + " |" * (len(columns) - 1))
@@ -101,13 +108,10 @@ def _markdown(part: Sequence[Comparison], spread: float | None) -> list[str]:
 
 
 def _whole(one: Comparison, spread: float | None) -> str:
-    if one.difference is None:
-        return f"- (paper {one.cell.accuracy:.2f})"
-    error = one.standard_error(spread)
-    sure = "" if error is None else f" ± {error:.2f}"
-    return f"{statistics.mean(one.last):.2f}, n={len(one.last)} ({one.difference:+.2f}{sure})"
+    printed = one.cell.accuracy
+    return in_words(one, spread) if one.last or printed is None else f"- (paper {printed:.2f})"
 
 
 def _short(one: Comparison) -> str:
     ours = f"{statistics.mean(one.last):.2f}" if one.last else "-"
-    return f"{ours} ({one.cell.accuracy:.2f})"
+    return ours if one.cell.accuracy is None else f"{ours} ({one.cell.accuracy:.2f})"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,10 +14,22 @@ from granet.studies.spec import grid_point
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import RecipeFile, find_recipe, read_recipe_file
 
-FROM_DENSE = {"method": "granet", "initial_sparsity": 0.0, "end": "68.75%"}
-"""GraNet (s_i = 0) prunes until epoch 110 of 160."""
+Settings = dict[str, Any]
 
-ROWS: Mapping[str, Mapping[str, dict[str, Any] | None]] = {
+FROM_DENSE: Settings = {"method": "granet", "initial_sparsity": 0.0, "end": "68.75%"}
+"""GraNet (s_i = 0) prunes until epoch 110 of 160."""
+COSINE: Settings = {"schedule": "cosine"}
+GENTLE: Settings = {"every": 250, "regrow": 0.2}
+"""Four times as many updates, each of which regrows less."""
+LAMP: Settings = {"score": "lamp"}
+
+
+def reinitialised(found: Settings) -> Callable[[int], Settings]:
+    """The masks of those runs, trained again from the initial weights of another seed."""
+    return lambda seed: {"method": "lth", "seed": seed + 100, "parent": {**found, "seed": seed}}
+
+
+ROWS: Mapping[str, Mapping[str, Settings | Callable[[int], Settings] | None]] = {
     "cifar-main": {
         "Dense": {"method": "dense"},
         "SNIP": {"method": "snip"},
@@ -43,21 +56,43 @@ ROWS: Mapping[str, Mapping[str, dict[str, Any] | None]] = {
         "+ Learning Rate Rewinding": {"method": "lrr", "parent": FROM_DENSE},
         "GraNet_2x (s_i=0)": {**FROM_DENSE, "stretch": 2.0},
     },
+    "reinit": {
+        "GMP": {"method": "gmp"},
+        "GMP, reinitialised": reinitialised({"method": "gmp"}),
+        "GraNet (s_i=0)": FROM_DENSE,
+        "GraNet (s_i=0), reinitialised": reinitialised(FROM_DENSE),
+    },
+    "beyond": {
+        "Dense": {"method": "dense"},
+        "GraNet (s_i=0)": FROM_DENSE,
+        "+ cosine learning rate": {**FROM_DENSE, **COSINE},
+        "+ small, frequent updates": {**FROM_DENSE, **GENTLE},
+        "+ LAMP score": {**FROM_DENSE, **LAMP},
+        "+ all three": {**FROM_DENSE, **COSINE, **GENTLE, **LAMP},
+    },
 }
-"""For each row of a table the settings of its runs, beside those of the recipe of its data and model."""
+"""For each row of a table the settings of its runs, or how they follow from the seed, beside those of the recipe of its
+data and model; None if they are not known."""
+
+UNPRINTED: Mapping[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
+    "reinit": (("cifar10", "cifar100"), (0.9, 0.95, 0.98)),
+    "beyond": (("cifar100",), (0.95, 0.98)),
+}
+"""Tables of VGG-19 without numbers in the paper, which has a figure instead or nothing: data and sparsities."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: the mean over three seeds of the best test accuracy after pruning ended, in percent."""
+    """One number of a table."""
 
     table: str
     row: str
     model: str
     data: str
     sparsity: float
-    accuracy: float
-    std: float | None
+    accuracy: float | None = None
+    """In the paper, in percent: the mean over three seeds of the best test accuracy after pruning ended."""
+    std: float | None = None
     """Deviation over the seeds, where the paper prints it."""
 
     def recipes(self, seed: int) -> list[Recipe]:
@@ -66,18 +101,30 @@ class Cell:
         if settings is None:
             return []
         shared = {"sparsity": self.sparsity, "seed": seed}
-        return grid_point(_recipe_file(f"{self.data}-{self.model}"), shared, settings)
+        own = settings(seed) if callable(settings) else settings
+        return grid_point(_recipe_file(f"{self.data}-{self.model}"), shared, own)
 
 
 def cells(table: str) -> Iterator[Cell]:
     """All cells of a table, in the order of the paper."""
     if table not in ROWS:
         raise ValueError(f"table={table!r}: must be one of {', '.join(ROWS)}")
+    return _unprinted(table) if table in UNPRINTED else _printed(table)
+
+
+def _printed(table: str) -> Iterator[Cell]:
     text = (files("granet.studies") / "paper" / f"{table}.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         std = float(row["std"]) if row["std"] else None
         name, model, data = row["row"], row["model"], row["data"]
         yield Cell(table, name, model, data, float(row["sparsity"]), float(row["accuracy"]), std)
+
+
+def _unprinted(table: str) -> Iterator[Cell]:
+    every_data, sparsities = UNPRINTED[table]
+    for row, data in itertools.product(ROWS[table], every_data):
+        for sparsity in (0.0,) if row == "Dense" else sparsities:
+            yield Cell(table, row, "vgg19", data, sparsity)
 
 
 @cache

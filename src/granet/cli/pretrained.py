@@ -1,0 +1,117 @@
+"""`granet pretrained`: the trained networks that come with the package, as a list or as a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from granet.cli.device import choose_device
+from granet.data.cifar import CIFAR10, CIFAR100
+from granet.pretrained import FOLDER, Pretrained, read_index
+from granet.studies.publish import publish
+
+_PAGE = """\
+# Pretrained networks
+
+Printed by `granet pretrained --markdown` from the index, `granet.list_pretrained()`.
+
+```python
+model = granet.load_pretrained("{example}")  # an nn.Module in eval mode
+```
+
+{table}
+
+Each file is [packed](files.md) and comes with the package. The accuracy is that of the file, with the weights after the
+last epoch of its run, on all test images and in `float32`. Where weights were rounded to `bfloat16` it may differ a
+little from that of the run. `results/logs/RUN.json` has the recipe and the course of a run.
+
+The input is a batch of images of shape (N, 3, 32, 32), scaled to [0, 1], minus the mean of their channel and divided
+by its deviation:
+
+{inputs}
+"""
+
+
+@dataclass(frozen=True)
+class PretrainedNetworks:
+    """List the trained networks that come with granet: `granet.load_pretrained(NAME)`.
+
+    `--add` is for maintainers in a checkout: it packs the network of a finished run, measures the packed file on the
+    test images, and enters it in the index.
+    """
+
+    markdown: bool = False
+    """Print the page docs/pretrained.md instead."""
+    add: Path | None = None
+    """The folder of a finished run to add, such as `runs/cifar10-vgg19-granet-0.98-seed0-006f35c6`."""
+    name: str | None = None
+    """The name to add it under; by default MODEL-DATA-METHOD-SPARSITY."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """How its weights are stored."""
+    data_dir: Path | None = None
+    """Where the files of image sets are; by default the folder that GRANET_DATA names."""
+    device: str | None = None
+    """Where to measure; by default a GPU if there is one."""
+    folder: Path = FOLDER
+    """Where the packed files and the index are."""
+
+    def run(self, console: Console) -> None:
+        """Add what is to be added; then print the page or the list."""
+        if self.add is not None:
+            rounded = None if self.dtype == "float32" else getattr(torch, self.dtype)
+            device = choose_device(self.device, embedded=False)
+            entry = publish(self.add, self.folder, name=self.name, dtype=rounded, data_dir=self.data_dir, device=device)
+            size = (self.folder / entry.file).stat().st_size
+            told = f"added {entry.name}: {size:,} bytes, {entry.accuracy_last:.2f} % on the test images"
+            console.print(told, highlight=False, soft_wrap=True)
+        entries = read_index(self.folder)
+        if self.markdown:
+            print(pretrained_page(entries, self.folder), end="", file=console.file)  # the console's own print wraps
+        elif entries:
+            console.print(_table(entries))
+        else:
+            console.print("none yet", highlight=False)
+
+
+def pretrained_page(entries: tuple[Pretrained, ...], folder: Path) -> str:
+    """All networks in Markdown, a row each."""
+    header = ("name", "network", "data", "method", "sparsity", "accuracy", "bytes", "run")
+    cards = [_card(entry, (folder / entry.file).stat().st_size) for entry in entries]
+    inputs: list[tuple[str, ...]] = [("data", "mean", "deviation"), ("---",) * 3]
+    inputs += [(spec.name, _numbers(spec.mean), _numbers(spec.std)) for spec in (CIFAR10, CIFAR100)]
+    return _PAGE.format(
+        example=entries[0].name if entries else "vgg19-cifar10-granet-0.98",
+        table=_markdown([header, ("---",) * len(header), *cards]) if cards else "There are none yet.",
+        inputs=_markdown(inputs),
+    )
+
+
+def _card(entry: Pretrained, size: int) -> tuple[str, ...]:
+    figures = (f"{entry.sparsity:.2%}", f"{entry.accuracy_last:.2f} %", f"{size:,}")
+    return f"`{entry.name}`", entry.model, entry.data, entry.method, *figures, f"`{entry.run}`"
+
+
+def _table(entries: tuple[Pretrained, ...]) -> Table:
+    table = Table(title="Pretrained networks")
+    table.add_column("name", no_wrap=True)
+    for heading in ("network", "data", "method"):
+        table.add_column(heading)
+    for heading in ("sparsity", "test accuracy"):
+        table.add_column(heading, justify="right")
+    for entry in entries:
+        figures = (f"{entry.sparsity:.2%}", f"{entry.accuracy_last:.2f} %")
+        table.add_row(entry.name, entry.model, entry.data, entry.method, *figures)
+    return table
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:.4f}" for value in values)
+
+
+def _markdown(rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,0 +1,81 @@
+"""Trained sparse networks that come with the package.
+
+Each is a packed file in this folder with an entry in `index.json`; `granet pretrained --add RUN` puts one there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from torch import nn
+
+from granet.checkpoint import load
+from granet.models import create_model
+
+FOLDER = Path(__file__).parent
+INDEX = "index.json"
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """One network, and what is known of it."""
+
+    name: str
+    file: str
+    model: str
+    data: str
+    classes: int
+    method: str
+    sparsity: float
+    """Zeros among all sparsified weights."""
+    seed: int
+    accuracy_last: float
+    """Test accuracy in percent of this very file, whose weights may be rounded, in `float32`."""
+    run: str
+    """The run that trained it; its last epoch."""
+    sha256: str
+    """Of the file."""
+
+
+def list_pretrained() -> tuple[Pretrained, ...]:
+    """What `load_pretrained` can load, by name."""
+    return read_index(FOLDER)
+
+
+def load_pretrained(name: str) -> nn.Module:
+    """The trained network of that name, in eval mode on the CPU.
+
+    Its input are images with the mean and deviation of its data set, `granet.data.load(...).mean` and `.std`, taken
+    out. ValueError for an unknown name, with the nearest one.
+    """
+    return load_from(FOLDER, name)
+
+
+def read_index(folder: Path) -> tuple[Pretrained, ...]:
+    """The entries of a folder's index."""
+    entries = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    return tuple(sorted((Pretrained(**entry) for entry in entries), key=lambda entry: entry.name))
+
+
+def load_from(folder: Path, name: str) -> nn.Module:
+    """The network of that name in a folder's index, proved to be the file that the index means."""
+    entries = {entry.name: entry for entry in read_index(folder)}
+    if name not in entries:
+        near = get_close_matches(name, entries, n=1, cutoff=0)
+        raise ValueError(f"name={name!r}: {f'the nearest is {near[0]!r}' if near else 'there are none yet'}")
+    entry = entries[name]
+    path = folder / entry.file
+    if sha256(path) != entry.sha256:
+        raise ValueError(f"{path}: is not the file that {INDEX} names, its SHA-256 is another")
+    model = create_model(entry.model, num_classes=entry.classes)
+    load(path, model)
+    return model.eval()
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,94 @@
+"""Tables of accuracies: one cell is the mean of some runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from granet.studies import beyond_page, results_page
+from granet.studies.compare import Comparison, compare, seed_spread
+from granet.studies.reproducible import PAGES, Selection, write_text
+from granet.studies.results import keep, read_results
+from granet.studies.results_figure import against_flops, against_sparsity
+from granet.studies.results_page import NAMES, in_words, measured, with_results
+from granet.studies.tables import Cell, cells
+from granet.training.recipe import Recipe
+from granet.training.rundir import run_name
+
+SEEDS = (0, 1, 2)
+"""As many as in the paper."""
+
+
+@dataclass(frozen=True)
+class AccuracyTable:
+    """One of `granet.studies.tables`, or a part of it."""
+
+    name: str
+    selection: Selection
+    page: Callable[[str, Sequence[Comparison]], str] = results_page.page
+    figure: Callable[[Sequence[Comparison], Path], None] = against_sparsity
+    readme: bool = False
+    """Whether its measured part stands in the README."""
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            raise ValueError(f"table={self.name!r}: has no cell with these models, data, rows and sparsities")
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for cell in cells(self.name) if self._asked(cell)]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.selection.seeds or SEEDS
+
+    def missing(self, done: Collection[str], out: Path) -> list[Recipe]:
+        found: dict[Recipe, None] = {}
+        for seed in self.seeds:
+            for cell in self.cells:
+                recipes = cell.recipes(seed)
+                if recipes and run_name(recipes[-1]) not in done:
+                    found |= dict.fromkeys(recipes)
+        return list(found)
+
+    def keep(self, recipe: Recipe, out: Path, results: Path) -> None:
+        keep(recipe, out, results, self.name)
+
+    def lines(self, results: Path) -> Iterator[str]:
+        comparisons = compare(self.cells, read_results(results), self.seeds)
+        spread = seed_spread(comparisons)
+        for one in comparisons:
+            cell = one.cell
+            what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<30}{cell.sparsity:<5.0%}"
+            state = f"{len(one.last)} of {len(self.seeds)} seeds" if cell.recipes(0) else "no recipe"
+            printed = "-" if cell.accuracy is None else f"{cell.accuracy:.2f}"
+            yield f"{what}{state:<14}paper {printed:<7}ours {in_words(one, spread)}"
+
+    def write(self, results: Path, root: Path) -> Iterator[Path]:
+        """All cells, whatever part was chosen: a page is of a whole table."""
+        comparisons = compare(cells(self.name), read_results(results), self.seeds)
+        path = root / PAGES / f"{self.name}.md"
+        yield write_text(path, self.page(self.name, comparisons))
+        if measured(comparisons):
+            self.figure(comparisons, path.with_suffix(".png"))
+            yield path.with_suffix(".png")
+        if self.readme:
+            readme = root / "README.md"
+            yield write_text(readme, with_results(readme.read_text(encoding="utf-8"), comparisons))
+
+    def _asked(self, cell: Cell) -> bool:
+        asked = self.selection
+        pairs = ((asked.models, cell.model), (asked.data, cell.data), (asked.rows, cell.row))
+        chosen = all(not several or one in several for several, one in pairs)
+        return chosen and (not asked.sparsities or cell.sparsity in asked.sparsities)
+
+
+def main_table(selection: Selection) -> AccuracyTable:
+    """The paper's main table, which the README begins with."""
+    return AccuracyTable("cifar-main", selection, readme=True)
+
+
+def beyond(selection: Selection) -> AccuracyTable:
+    """What goes past the paper, told by accuracy and FLOPs."""
+    return AccuracyTable("beyond", selection, beyond_page.page, against_flops)

@@ -1,0 +1,60 @@
+"""What goes past the paper, beside GraNet as it is: accuracy and FLOPs, as Markdown."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from granet.studies.compare import Comparison, seed_spread
+from granet.studies.results_page import NAMES, arranged, heading, in_words, measured, of
+
+PLAIN = "GraNet (s_i=0)"
+"""The row that the others change."""
+
+_INTRODUCTION = f"""\
+{PLAIN} as in the paper, and changed in one thing at a time and in all three: a cosine learning rate from 0.1 to 0
+instead of steps; mask updates every 250 steps instead of 1000, which regrow 20 % of a layer at first instead of 50 %;
+pruning by the LAMP score instead of magnitude.
+
+Test accuracy of the last epoch in percent, mean over n seeds ± its standard error; then the difference from {PLAIN}
+with its standard error. FLOPs of inference and of training are shares of the dense network's. Where one seed was run,
+its deviation is taken from the cells with several. `-` is not run yet.
+"""
+
+
+def page(table: str, comparisons: Sequence[Comparison]) -> str:
+    """The whole page, with its figure if anything was measured."""
+    spread = seed_spread(comparisons)
+    parts = [heading(table), _INTRODUCTION]
+    if measured(comparisons):
+        parts.append(f"![accuracy against FLOPs]({table}.png)\n")
+    for model, data in dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons):
+        dense, columns, rows = arranged(of(comparisons, model, data))
+        for place, sparsity in enumerate(columns):
+            parts.append(f"## {NAMES[model]} on {NAMES[data]}, {sparsity:.0%}\n")
+            parts.append("\n".join(_markdown(dense, [cells[place] for cells in rows.values()], spread)) + "\n")
+    return "\n".join(parts)
+
+
+def _markdown(dense: Comparison | None, cells: Sequence[Comparison], spread: float | None) -> list[str]:
+    lines = ["| method | accuracy | difference | inference FLOPs | training FLOPs |", "| --- | --- | --- | --- | --- |"]
+    plain = next(one for one in cells if one.cell.row == PLAIN)
+    for one in cells if dense is None else (dense, *cells):
+        difference = "" if one is plain else _difference(one, plain, spread)
+        shown = (one.cell.row, in_words(one, spread), difference, _mean(one.test_flops), _mean(one.train_flops))
+        lines.append(f"| {' | '.join(shown)} |")
+    return lines
+
+
+def _difference(one: Comparison, plain: Comparison, spread: float | None) -> str:
+    if not one.last or not plain.last:
+        return "-"
+    difference = f"{statistics.mean(one.last) - statistics.mean(plain.last):+.2f}"
+    errors = [each.standard_error(spread) for each in (one, plain)]
+    known = [error for error in errors if error is not None]
+    return f"{difference} ± {math.hypot(*known):.2f}" if len(known) == len(errors) else difference
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.3f}" if values else "-"

@@ -1,0 +1,152 @@
+"""Pruning plasticity as a table to reproduce: a reduced grid of the paper's main figure."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from granet.studies.plasticity import REGENERATION, Study
+from granet.studies.plasticity_figure import title, write_figure
+from granet.studies.plasticity_file import read_study
+from granet.studies.plasticity_results import Point, check_kept, means, point_of, rate_drops, read_records
+from granet.studies.reproducible import PAGES, Selection, write_text
+from granet.studies.results import COLUMNS, keep, read_results
+from granet.studies.results_page import heading
+from granet.training.recipe import Recipe
+from granet.training.recipe_file import find_recipe
+from granet.training.records import EpochRecord
+from granet.training.rundir import run_name
+
+NAME = "plasticity"
+
+_SAME = {"accuracy_after": "accuracy_last", "sparsity": "sparsity_achieved"}
+"""Fields of a point that every row of results has under another name."""
+_FIELDS = [field for field in dataclasses.fields(Point) if field.name not in _SAME]
+_OWN = tuple(field.name for field in _FIELDS if field.name not in COLUMNS)
+"""Columns that only this table has; empty in the rows of trunks."""
+
+_INTRODUCTION = """\
+{what}.
+
+Each number is the test accuracy after {epochs} epochs of continued training at the learning rate of the moment, minus
+the accuracy before pruning, in percentage points; seeds: {seeds}. Columns are the epochs after which the net was
+pruned, red lines in the figure the drops of the learning rate. The paper prints no numbers, and its figure has more
+epochs and pre-trained sparsities. `-` is not run yet. [What exactly is measured](../plasticity.md).
+"""
+
+
+def paper_grid() -> Study:
+    """ResNet-20 on CIFAR-10 around both drops of the learning rate; `paper_grid().recipes()` are its runs."""
+    return read_study(find_recipe("studies/plasticity-cifar10-resnet20-reduced"))[0]
+
+
+@dataclass(frozen=True)
+class PlasticityTable:
+    """The branches of a study, one cell for each."""
+
+    study: Study
+
+    def missing(self, done: Collection[str], out: Path) -> list[Recipe]:
+        left = [branch for branch in self.study.branches() if run_name(branch.recipe) not in done]
+        check_kept(left, out)
+        started_from = dict.fromkeys(branch.trunk for branch in left)
+        trunks = [trunk for trunk in self.study.trunks() if trunk in started_from or run_name(trunk) not in done]
+        return [*trunks, *(branch.recipe for branch in left)]
+
+    def keep(self, recipe: Recipe, out: Path, results: Path) -> None:
+        branch = next((branch for branch in self.study.branches() if branch.recipe == recipe), None)
+        own: dict[str, Any] = dict.fromkeys(_OWN)
+        if branch is not None:
+            point = point_of(branch, read_records(out, branch.trunk), out)
+            own = {name: getattr(point, name) for name in _OWN}
+        keep(recipe, out, results, NAME, own)
+
+    def lines(self, results: Path) -> Iterator[str]:
+        done = read_results(results)
+        for trunk in self.study.trunks():
+            row = done.get(run_name(trunk))
+            accuracy = f"ours {float(row['accuracy_last']):.2f}" if row else "ours -"
+            sparsity = trunk.method_fields.get("sparsity", 0.0)
+            yield f"pre-trained {sparsity:<6g}seed {trunk.seed:<4}{'':<44}{_state(row):<10}{accuracy}"
+        for branch in self.study.branches():
+            row = done.get(run_name(branch.recipe))
+            accuracy = f"ours {float(row['difference']):+.2f}" if row else "ours -"
+            what = f"epoch {branch.epoch:<5}rate {branch.rate:<6g}{branch.regeneration} regeneration"
+            yield f"pre-trained {branch.sparsity:<6g}seed {branch.seed:<4}{what:<44}{_state(row):<10}{accuracy}"
+
+    def write(self, results: Path, root: Path) -> Iterator[Path]:
+        done = read_results(results)
+        names = (run_name(branch.recipe) for branch in self.study.branches())
+        found = [read_point(done[name]) for name in names if name in done]
+        path = root / PAGES / f"{NAME}.md"
+        yield write_text(path, page(self.study, found))
+        if found:
+            drops = rate_drops(logged_records(results, run_name(self.study.trunks()[0])))
+            write_figure(self.study, found, drops, _title(self.study), path, [".png"])
+            yield path.with_suffix(".png")
+
+
+def plasticity_table(selection: Selection) -> PlasticityTable:
+    """The reduced grid, with other seeds if some are chosen."""
+    selection.allow(NAME, "seeds")
+    study = paper_grid()
+    return PlasticityTable(dataclasses.replace(study, seeds=selection.seeds or study.seeds))
+
+
+def read_point(row: Mapping[str, str]) -> Point:
+    """The point that `PlasticityTable.keep` put into a row of results."""
+    kinds = {"float": float, "int": int, "str": str}
+    named = {field.name: row[_SAME.get(field.name, field.name)] for field in dataclasses.fields(Point)}
+    return Point(**{field.name: kinds[str(field.type)](named[field.name]) for field in dataclasses.fields(Point)})
+
+
+def logged_records(results: Path, run: str) -> list[EpochRecord]:
+    """The epochs in the log of a run; none if there is no such log."""
+    path = results / "logs" / f"{run}.json"
+    log = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"epochs": []}
+    return [EpochRecord(**record) for record in log["epochs"]]
+
+
+def page(study: Study, points: Sequence[Point]) -> str:
+    """The whole page, with its figure if anything was measured."""
+    seeds = ", ".join(map(str, study.seeds))
+    what = _title(study)
+    parts = [heading(NAME), _INTRODUCTION.format(what=what, epochs=study.continue_epochs, seeds=seeds)]
+    if points:
+        parts.append(f"![{what}]({NAME}.png)\n")
+    for sparsity in study.sparsities:
+        part = [point for point in points if point.pretrained_sparsity == sparsity]
+        parts.append(f"## Pre-trained sparsity {sparsity:g}\n")
+        parts.append("\n".join(_markdown(study, part)) + "\n")
+    return "\n".join(parts)
+
+
+def _markdown(study: Study, points: Sequence[Point]) -> list[str]:
+    epochs = sorted(study.checkpoints)
+    lines = [
+        f"| regeneration | rate | {' | '.join(map(str, epochs))} |",
+        "| --- | --- |" + " --- |" * len(epochs),
+    ]
+    before = {epoch: [point.accuracy_before for point in points if point.epoch == epoch] for epoch in epochs}
+    accuracies = (f"{statistics.mean(each):.2f} %" if each else "-" for each in before.values())
+    lines.append(f"| accuracy before | | {' | '.join(accuracies)} |")
+    for regeneration, rate in itertools.product(REGENERATION, study.rates):
+        key = (regeneration, rate)
+        line = means(point for point in points if (point.regeneration, point.pruning_rate) == key)
+        shown = (f"{line[epoch]:+.2f}" if epoch in line else "-" for epoch in epochs)
+        lines.append(f"| {regeneration} | {rate:g} | {' | '.join(shown)} |")
+    return lines
+
+
+def _title(study: Study) -> str:
+    return title(study, study.measures[0], study.scopes[0])
+
+
+def _state(row: object) -> str:
+    return "measured" if row else "missing"

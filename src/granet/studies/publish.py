@@ -1,0 +1,94 @@
+"""A finished run's network as one that comes with the package: packed, measured again, and entered in the index."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from granet.checkpoint import load as load_packed
+from granet.checkpoint import save
+from granet.data import ImageSet, load
+from granet.files import atomic
+from granet.layers import find_layers
+from granet.models import create_model
+from granet.pretrained import INDEX, Pretrained, read_index, sha256
+from granet.trained import read_trained, take_over
+from granet.training.batches import normaliser
+from granet.training.feeds import resident_split
+from granet.training.recipe import Recipe
+from granet.training.rundir import RunDir
+from granet.training.step import evaluate
+
+LIMIT = 3_000_000
+"""Bytes that one file may take: all of them come with every installation."""
+
+
+def publish(
+    run: Path,
+    folder: Path,
+    *,
+    name: str | None = None,
+    dtype: torch.dtype | None = torch.bfloat16,
+    data_dir: Path | None = None,
+    device: torch.device | str = "cpu",
+) -> Pretrained:
+    """Pack the network of a finished run into ``folder``, and enter it in the index there.
+
+    ``dtype`` rounds the weights, None keeps every bit. The accuracy in the index is that of the packed file on all test
+    images. An entry of the same run and name is replaced. ValueError, and nothing is changed, if the file would be too
+    large, if the name belongs to another run, or if the data are not there to measure on.
+    """
+    summary = RunDir(run).summary
+    if summary is None:
+        raise ValueError(f"run={str(run)!r}: must be the folder of a finished run")
+    recipe = Recipe.from_dict(json.loads((run / "config.json").read_text(encoding="utf-8"))["recipe"])
+    sparsity = recipe.method_fields.get("sparsity", round(summary.sparsity, 3))
+    name = name or f"{recipe.model}-{recipe.data}-{recipe.method}-{sparsity:g}"
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
+        raise ValueError(f"name={name!r}: must be of lower-case letters, digits, '.', '_' and '-'")
+    others = [entry for entry in read_index(folder) if entry.name != name or entry.run != run.name]
+    if any(entry.name == name for entry in others):
+        raise ValueError(f"name={name!r}: belongs to another run already; choose another one")
+    data = load(recipe.data, data_dir=data_dir)
+    if not isinstance(data, ImageSet):
+        raise ValueError(f"data={recipe.data!r}: must be a set that is read whole, to measure the packed file on")
+
+    model, packed = (create_model(recipe.model, num_classes=data.classes) for _ in range(2))
+    take_over(model, read_trained(run, model))
+    masks = {layer.name: layer.weight != 0 for layer in find_layers(model)}
+    path = folder / f"{name}.safetensors"
+    with atomic(path) as temporary:
+        save(temporary, model, masks=masks, dtype=dtype)
+        if (size := temporary.stat().st_size) > LIMIT:
+            raise ValueError(f"run={str(run)!r}: its packed file takes {size:,} bytes, at most {LIMIT:,} are allowed")
+        load_packed(temporary, packed)
+        entry = Pretrained(
+            name=name,
+            file=path.name,
+            model=recipe.model,
+            data=recipe.data,
+            classes=data.classes,
+            method=recipe.method,
+            sparsity=round(summary.sparsity, 8),
+            seed=recipe.seed,
+            accuracy_last=score(packed, data, device),
+            run=run.name,
+            sha256=sha256(temporary),
+        )
+    index = [dataclasses.asdict(one) for one in sorted([*others, entry], key=lambda one: one.name)]
+    with atomic(folder / INDEX) as temporary:
+        temporary.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    return entry
+
+
+def score(model: nn.Module, data: ImageSet, device: torch.device | str = "cpu") -> float:
+    """Test accuracy in percent, on all test images and in ``float32``."""
+    device = torch.device(device)
+    split = resident_split(data.test_images, data.test_labels, device)
+    right = evaluate(model.to(device), split, normaliser(data.mean, data.std, device))
+    return round(100 * float(right), 3)

@@ -1,0 +1,58 @@
+"""What `granet reproduce` asks of a table: its runs, its cells, and its page."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from granet.files import atomic
+from granet.training.recipe import Recipe
+
+PAGES = Path("docs/results")
+"""Where pages and figures go, under the root of the repository."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A part of a table; what is empty leaves nothing out."""
+
+    seeds: tuple[int, ...] = ()
+    """By default those of the table."""
+    models: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    sparsities: tuple[float, ...] = ()
+
+    def allow(self, table: str, *allowed: str) -> None:
+        """ValueError if something is chosen by which this table has no parts."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value and field.name not in allowed:
+                raise ValueError(f"{field.name}={value!r}: must be left out, {table} has no parts by {field.name}")
+
+
+class Table(Protocol):
+    """Something of the paper, or past it, that is measured here."""
+
+    def missing(self, done: Collection[str], out: Path) -> list[Recipe]:
+        """What is left to train under ``out``, each run after the one it starts from; ``done`` are names of runs."""
+
+    def keep(self, recipe: Recipe, out: Path, results: Path) -> None:
+        """Put a finished run into the results."""
+
+    def lines(self, results: Path) -> Iterator[str]:
+        """Every cell: what the paper says, what was measured, what is missing."""
+
+    def write(self, results: Path, root: Path) -> Iterator[Path]:
+        """Make the page and the figure anew from the results; the files that were written."""
+
+
+def write_text(path: Path, text: str) -> Path:
+    """The file with that text, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path

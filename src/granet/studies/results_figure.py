@@ -1,0 +1,106 @@
+"""Tables as figures: accuracy against sparsity, and against FLOPs. Needs matplotlib."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from granet.files import atomic
+from granet.studies.compare import Comparison, seed_spread
+from granet.studies.results_page import NAMES, arranged, measured, of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Paint = Callable[["Axes"], None]
+
+
+def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
+    """A panel for each network and data set: ours drawn through, the paper's dashed."""
+    panels: list[Paint] = []
+    for model, data in measured(comparisons):
+        part = of(comparisons, model, data)
+        panels.append(lambda axes, part=part: _sparsities(axes, part))  # type: ignore[misc]
+    _draw(panels, path)
+
+
+def against_flops(comparisons: Sequence[Comparison], path: Path) -> None:
+    """Accuracy, with its standard error, against what inference and training take; a colour for each row."""
+    spread = seed_spread(comparisons)
+    known = [one for one in comparisons if one.last]
+    _draw(
+        [
+            lambda axes: _costs(axes, known, spread, "inference", lambda one: one.test_flops),
+            lambda axes: _costs(axes, known, spread, "training", lambda one: one.train_flops),
+        ],
+        path,
+    )
+
+
+def _draw(panels: Sequence[Paint], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
+    drawing = Figure(figsize=(7 * columns, 4.2 * rows), layout="constrained")
+    FigureCanvasAgg(drawing)
+    for place, paint in enumerate(panels, start=1):
+        axes = drawing.add_subplot(rows, columns, place)
+        paint(axes)
+        axes.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as temporary:
+        drawing.savefig(temporary, dpi=120, metadata={"Software": None})
+
+
+def _sparsities(axes: Axes, part: Sequence[Comparison]) -> None:
+    dense, columns, rows = arranged(part)
+    places = range(len(columns))
+    done = {name: cells for name, cells in rows.items() if any(one.last for one in cells)}
+    for number, (name, cells) in enumerate(done.items()):
+        known = [(place, statistics.mean(one.last)) for place, one in zip(places, cells, strict=True) if one.last]
+        axes.plot(*zip(*known, strict=True), "o-", color=f"C{number}", label=name)
+        printed = [math.nan if one.cell.accuracy is None else one.cell.accuracy for one in cells]
+        axes.plot(places, printed, "x--", color=f"C{number}", alpha=0.5)
+    if dense is not None and dense.last:
+        axes.axhline(statistics.mean(dense.last), color="0.5", linewidth=1, label="Dense")
+    compared = any(one.cell.accuracy is not None for one in part)
+    what = f"{NAMES[part[0].cell.model]} on {NAMES[part[0].cell.data]}"
+    axes.set(
+        title=f"{what}: ours (lines), the paper's (dashed)" if compared else what,
+        xlabel="sparsity",
+        ylabel="test accuracy, last epoch (%)",
+        xticks=list(places),
+        xticklabels=[f"{column:.0%}" for column in columns],
+    )
+    axes.legend(loc="lower left", fontsize="small")
+
+
+def _costs(
+    axes: Axes,
+    known: Sequence[Comparison],
+    spread: float | None,
+    what: str,
+    flops: Callable[[Comparison], Sequence[float]],
+) -> None:
+    rows = list(dict.fromkeys(one.cell.row for one in known if one.cell.sparsity > 0))
+    marks = dict(zip(sorted({one.cell.sparsity for one in known}), "_osD^v", strict=False))
+    for one in known:
+        accuracy = statistics.mean(one.last)
+        if one.cell.sparsity == 0:
+            axes.axhline(accuracy, color="0.5", linewidth=1, label=one.cell.row)
+        elif flops(one):
+            axes.errorbar(
+                statistics.mean(flops(one)),
+                accuracy,
+                yerr=one.standard_error(spread),
+                fmt=marks[one.cell.sparsity],
+                color=f"C{rows.index(one.cell.row)}",
+                label=f"{one.cell.row}, {one.cell.sparsity:.0%}",
+            )
+    axes.set(xlabel=f"FLOPs of {what}, dense = 1", ylabel="test accuracy, last epoch (%)")
+    axes.legend(fontsize="small")

@@ -1,0 +1,119 @@
+"""A finished run becomes a network that comes with the package; on the embedded digits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from granet.cli import main
+from granet.data import load
+from granet.pretrained import Pretrained, load_from, read_index, sha256
+from granet.studies import publish as module
+from granet.studies.publish import publish, score
+from granet.training import Recipe, Run
+
+RECIPE = Recipe(epochs=2, method_fields={"sparsity": 0.95, "every": 4})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = Run(RECIPE, load("digits"), torch.device("cpu"), tmp_path_factory.mktemp("runs"))
+    list(run.epochs())
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "index.json").write_text("[]\n")
+    return tmp_path
+
+
+def test_with_every_bit_it_is_the_runs_own_network(run: Run, folder: Path) -> None:
+    entry = publish(run.folder.path, folder, dtype=None)
+    assert read_index(folder) == (entry,)
+    assert (entry.name, entry.file) == ("digits_net-digits-granet-0.95", "digits_net-digits-granet-0.95.safetensors")
+    assert (entry.model, entry.data, entry.classes, entry.method) == ("digits_net", "digits", 10, "granet")
+    assert (entry.seed, entry.run) == (0, run.folder.path.name) and entry.sparsity == pytest.approx(0.95, abs=1e-5)
+    assert entry.sha256 == sha256(folder / entry.file)
+    assert run.summary is not None and entry.accuracy_last == pytest.approx(100 * run.summary.test_accuracy, abs=1e-3)
+    model = load_from(folder, entry.name)
+    assert not model.training
+    trained = load_file(run.folder.path / "model.safetensors")
+    assert all(torch.equal(value, trained[name]) for name, value in model.state_dict().items())
+
+
+def test_the_accuracy_is_that_of_the_rounded_weights(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(module, "score", lambda model, data, device: seen.append(model) or score(model, data, device))
+    entry = publish(run.folder.path, folder, name="small")
+    trained = load_file(run.folder.path / "model.safetensors")
+    (measured,) = seen
+    for name, value in load_from(folder, "small").state_dict().items():
+        assert torch.equal(value, measured.state_dict()[name])
+        wanted = trained[name].bfloat16().float() if value.ndim > 1 else trained[name]
+        assert torch.equal(value, wanted)
+    assert entry.accuracy_last == score(load_from(folder, "small"), load("digits"))
+
+
+def test_an_entry_is_replaced_by_its_own_run_only(run: Run, folder: Path) -> None:
+    first = publish(run.folder.path, folder, name="b")
+    publish(run.folder.path, folder, name="a")
+    again = publish(run.folder.path, folder, name="b", dtype=None)
+    assert [entry.name for entry in read_index(folder)] == ["a", "b"] and again.sha256 != first.sha256
+    before = (folder / "index.json").read_text().replace(first.run, "another-run")
+    (folder / "index.json").write_text(before)
+    with pytest.raises(ValueError, match=r"name='b': belongs to another run already"):
+        publish(run.folder.path, folder, name="b")
+    assert (folder / "index.json").read_text() == before
+
+
+def test_too_large_a_file_leaves_nothing(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LIMIT", 20_000)
+    with pytest.raises(ValueError, match=r"its packed file takes [\d,]+ bytes, at most 20,000 are allowed"):
+        publish(run.folder.path, folder)
+    assert [path.name for path in folder.iterdir()] == ["index.json"] and read_index(folder) == ()
+
+
+@pytest.mark.parametrize("name", ["Big", "a/b", ".hidden", "a b"])
+def test_a_name_that_is_no_file_name(run: Run, folder: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"name='.*': must be of lower-case letters"):
+        publish(run.folder.path, folder, name=name)
+
+
+def test_a_run_that_is_not_finished(folder: Path) -> None:
+    with pytest.raises(ValueError, match="must be the folder of a finished run"):
+        publish(folder / "nothing", folder)
+
+
+def test_names_and_files_that_are_wrong(run: Run, folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"name='vgg': there are none yet"):
+        load_from(folder, "vgg")
+    entry = publish(run.folder.path, folder, name="digits-95")
+    with pytest.raises(ValueError, match=r"name='digit-95': the nearest is 'digits-95'"):
+        load_from(folder, "digit-95")
+    other = publish(run.folder.path, folder, name="other", dtype=None)
+    (folder / other.file).replace(folder / entry.file)
+    with pytest.raises(ValueError, match=r"is not the file that index\.json names"):
+        load_from(folder, "digits-95")
+
+
+def test_the_command_adds_lists_and_prints_the_page(
+    run: Run, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    main(["pretrained", "--folder", str(folder)])
+    assert capsys.readouterr().out == "none yet\n"
+    main(["pretrained", "--folder", str(folder), "--add", str(run.folder.path), "--device", "cpu"])
+    (entry,) = (Pretrained(**one) for one in json.loads((folder / "index.json").read_text()))
+    size = (folder / entry.file).stat().st_size
+    out = capsys.readouterr().out
+    assert f"added {entry.name}: {size:,} bytes, {entry.accuracy_last:.2f} % on the test images" in out
+    assert "95.00%" in out
+    main(["pretrained", "--folder", str(folder), "--markdown"])
+    page = capsys.readouterr().out
+    card = f"| digits_net | digits | granet | 95.00% | {entry.accuracy_last:.2f} % | {size:,} | `{entry.run}` |"
+    assert f"| `{entry.name}` {card}" in page

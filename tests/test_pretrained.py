@@ -1,0 +1,64 @@
+"""The trained networks that come with the package, if there are any, and the page about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import granet
+from granet.cli.pretrained import pretrained_page
+from granet.data import ImageSet, MissingDataError, load
+from granet.pretrained import FOLDER, INDEX, sha256
+from granet.studies.publish import LIMIT, score
+
+ROOT = Path(__file__).parents[1]
+ENTRIES = granet.list_pretrained()
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"name='vgg20': (the nearest is|there are none yet)"):
+        granet.load_pretrained("vgg20")
+
+
+def test_files_and_index_agree() -> None:
+    files = {path.name for path in FOLDER.iterdir() if path.suffix != ".py" and path.is_file()}
+    assert files == {INDEX, *(entry.file for entry in ENTRIES)}
+    for entry in ENTRIES:
+        path = FOLDER / entry.file
+        assert sha256(path) == entry.sha256 and path.stat().st_size <= LIMIT
+        log = json.loads((ROOT / "results" / "logs" / f"{entry.run}.json").read_text())
+        recipe = log["recipe"]
+        assert (entry.model, entry.data, entry.method, entry.seed) == tuple(
+            recipe[key] for key in ("model", "data", "method", "seed")
+        )
+        assert entry.sparsity == pytest.approx(log["summary"]["sparsity"], abs=1e-6)
+        # rounding the weights, and float32 instead of bfloat16 for activations, may turn a few of 10,000 answers
+        assert entry.accuracy_last == pytest.approx(100 * log["summary"]["test_accuracy"], abs=0.3)
+
+
+def test_every_one_is_as_sparse_as_its_entry_says() -> None:
+    for entry in ENTRIES:
+        model = granet.load_pretrained(entry.name)
+        weights = [weight for weight in model.parameters() if weight.ndim > 1]
+        zeros = sum(int((weight == 0).sum()) for weight in weights)
+        assert zeros / sum(weight.numel() for weight in weights) == pytest.approx(entry.sparsity, abs=1e-4)
+        assert not model.training
+
+
+def test_one_scores_as_its_entry_says_on_the_real_test_images() -> None:
+    if not ENTRIES:
+        pytest.skip("there is no pretrained network yet")
+    entry = min(ENTRIES, key=lambda entry: (FOLDER / entry.file).stat().st_size)
+    try:
+        data = load(entry.data)
+    except MissingDataError as error:
+        pytest.skip(f"set GRANET_DATA to a folder with the published files to run this: {error}")
+    assert isinstance(data, ImageSet)
+    # another device or number of threads sums in another order: that may turn some of the 10,000 answers
+    assert score(granet.load_pretrained(entry.name), data) == pytest.approx(entry.accuracy_last, abs=0.05)
+
+
+def test_the_page_is_what_the_index_gives() -> None:
+    assert (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8") == pretrained_page(ENTRIES, FOLDER)
