@@ -61,14 +61,16 @@ def test_clipping_is_torchs(largest: float) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
-def test_a_captured_step_trains_like_the_eager_one() -> None:
+@pytest.mark.parametrize(("pattern", "sparsity"), [("weight", 0.9), ("filter", 0.75)])
+def test_a_captured_step_trains_like_the_eager_one(pattern: str, sparsity: float) -> None:
     runs = []
     for captured in (False, True):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3)
-        method = granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=4, end=16)
-        sparsifier = granet.sparsify(model, optimizer, method, total_steps=24)
+        method = granet.GraNet(sparsity=sparsity, initial_sparsity=0.5, every=4, end=16, pattern=pattern)
+        exclude = ("4.weight",) if pattern == "filter" else ()
+        sparsifier = granet.sparsify(model, optimizer, method, total_steps=24, exclude=exclude)
         totals = torch.zeros(2, device="cuda")
         loss = loss_function(model, "float32")
         images, labels = torch.randn(24, 16, 3, 8, 8).cuda(), torch.randint(4, (24, 16)).cuda()
@@ -78,5 +80,6 @@ def test_a_captured_step_trains_like_the_eager_one() -> None:
         for batch in zip(images, labels, strict=True):
             step(*batch)
         runs.append((sparsifier.history, totals.tolist()))
+        assert not any(model.get_parameter(name)[~mask].any() for name, mask in sparsifier.in_use.items())
     assert [record.active for record in runs[0][0]] == [record.active for record in runs[1][0]]
     assert runs[0][1] == pytest.approx(runs[1][1], rel=1e-3)

@@ -14,6 +14,7 @@ from torch import nn
 
 from granet.data.dataset import ImageSet
 from granet.flops import TrainingFlops, flops
+from granet.layers import count_active
 from granet.models import create_model
 from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
@@ -70,7 +71,7 @@ class Training:
             self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
             self._cost = TrainingFlops.of(self._report, self.sparsifier) if self.sparsifier else None
             self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
-            masks = self.sparsifier.masks if self.sparsifier else {}
+            masks = self.sparsifier.in_use if self.sparsifier else {}
             self._average = Average(twin, self.model, recipe.ema, masks) if recipe.ema else None
             self._observers = observe(recipe, self.model, self.sparsifier, self._feed)
             self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
@@ -165,7 +166,7 @@ class Training:
         """Share of the dense network's forward pass that is left."""
         if self.sparsifier is None:
             return 1.0
-        return self._report.with_active(self.sparsifier.active).ratio
+        return self._report.with_active(count_active(self.sparsifier.in_use)).ratio
 
     def _train_flops(self, steps: int) -> float:
         """What so many steps took, as a share of a whole dense training without stretch."""
