@@ -1,94 +1,165 @@
-"""What must be zero besides its weights for a dropped filter to output zero: its bias, and what a batch norm adds.
+"""What is zero besides its weights where a filter is dropped: its bias, what a batch norm adds, and who reads it.
 
 A batch norm that sees zeros outputs its bias, less its running mean when it evaluates. Both are held at zero for
-dropped filters; the norm's factor then multiplies zero and may stay. Nothing is done further on: the next layer keeps
-its weights for inputs that are zero.
+dropped filters; the norm's factor then multiplies zero and may stay. Weights of later layers that read a channel which
+is silent by that have no effect and no gradient; they are held at zero too, so that nobody stores or counts them.
 
 A filter that outputs exactly zero into a ReLU gets no gradient, for the slope of a ReLU is 0 there: growth would not
 see it, and once grown from zero it would never move. So as long as filters may grow back, their biases are left alone
 and a dropped filter outputs a constant; from the last mask update on it outputs zero. Biases that are zero themselves,
 as a batch norm's are at first, are no help: filters that a random start leaves out hardly ever come to life.
+
+The weights that read silent channels wait for the last mask update in any case. They are part of filters that a method
+may still compare, and those behind a thinned layer must not look small by it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
 
-from granet.layers import SparseLayer, unwrapped
+from granet.channels import trace_channels
+from granet.layers import SparseLayer, plain_name, unwrapped
 from granet.masking import zero_inactive
 from granet.patterns import FILTERS
+from granet.silence import Flow
+
+
+@dataclass(eq=False)
+class Reader:
+    """A convolution or linear layer whose input channels may be silent."""
+
+    module: nn.Module
+    held: SparseLayer
+    """Its weight, with a mask that holds more of it at zero."""
+    layer: SparseLayer | None
+    """Its weight as one of the sparse layers, if it is one."""
+
+    def mask_columns(self, silent: Tensor) -> None:
+        """Hold at zero what reads those input channels; a filter of a group reads the channels of that group alone."""
+        mask = self.held.mask
+        kernel = [1] * (mask.ndim - 2)
+        if getattr(self.module, "transposed", False):
+            columns = silent.view(-1, 1, *kernel)
+        else:
+            groups = silent.view(getattr(self.module, "groups", 1), 1, -1)
+            columns = groups.expand(-1, len(mask) // len(groups), -1).reshape(len(mask), -1, *kernel)
+        mask.logical_and_(~columns.to(mask.device))
 
 
 @dataclass(eq=False)
 class Followers:
-    """The vectors with an entry for each filter of a layer, to be zero where the filter is dropped."""
+    """Parameters that are zero where filters are dropped, with masks of their own; those of the layers stay theirs."""
 
-    biases: list[tuple[SparseLayer, SparseLayer]]
-    """A layer, and a bias of its module or of the batch norm behind it, to be masked like a weight."""
-    norms: list[tuple[SparseLayer, _BatchNorm]]
+    layers: Sequence[SparseLayer]
+    leaders: dict[str, SparseLayer] = field(default_factory=dict)
+    """Module to the layer whose dropped filters it outputs zero for: its own, or the one in front of a batch norm."""
+    biases: list[tuple[SparseLayer, SparseLayer]] = field(default_factory=list)
+    """A layer, and a bias of its module or of the batch norm behind it."""
+    norms: list[tuple[SparseLayer, _BatchNorm]] = field(default_factory=list)
+    readers: dict[str, Reader] = field(default_factory=dict)
+    flow: Flow = field(default_factory=Flow)
 
     @property
-    def layers(self) -> list[SparseLayer]:
-        return [bias for _, bias in self.biases]
+    def held(self) -> list[SparseLayer]:
+        """All parameters with zeros to hold, the layers among them, each once."""
+        readers = {id(reader.held.weight): reader.held for reader in self.readers.values()}
+        layers = [readers.pop(id(layer.weight), layer) for layer in self.layers]
+        return [*layers, *readers.values(), *(bias for _, bias in self.biases)]
 
-    def follow(self) -> None:
-        """Take over the masks of the filters."""
+    def let_go(self) -> None:
+        """Mask nothing besides the layers."""
+        for _, bias in self.biases:
+            bias.mask.fill_(True)
+        for reader in self.readers.values():
+            reader.held.mask.fill_(True)
+            if reader.layer is not None:
+                reader.held.mask.copy_(reader.layer.mask)
+
+    def silence(self) -> None:
+        """Let dropped filters output zero."""
         for filters, bias in self.biases:
             bias.mask.copy_(_active(filters))
         zero_inactive(
             (norm.running_mean, _active(filters)) for filters, norm in self.norms if norm.running_mean is not None
         )
 
-    def let_go(self) -> None:
-        """Mask nothing, as long as filters may grow back."""
-        for bias in self.layers:
-            bias.mask.fill_(True)
+    def disconnect(self) -> None:
+        """Mask the weights that read silent channels; what is dropped is silent already."""
+        dropped = {name: ~_active(filters) for name, filters in self.leaders.items()}
+        silent = self.flow.silent_inputs(dropped, self.layers[0].mask.device)
+        for name, reader in self.readers.items():
+            reader.mask_columns(silent[name])
 
 
-def find_followers(model: nn.Module, layers: Sequence[SparseLayer]) -> Followers:
-    """Biases by the module that owns the weight, batch norms by tracing the model; a warning if that fails."""
+def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Followers:
+    """Biases by the module that owns the weight, all else by tracing the model; a warning if that fails."""
+    names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     model = unwrapped(model)
     modules = dict(model.named_modules())
-    filters = {
-        name: layer
-        for layer in layers
-        for name, module in modules.items()
-        if getattr(module, "weight", None) is layer.weight
-    }
-    followers = Followers([], [])
-    for name, layer in filters.items():
-        _add_bias(followers, layer, modules[name], name)
+    followers = Followers(layers)
+    for layer in layers:
+        for name, module in modules.items():
+            if getattr(module, "weight", None) is layer.weight:
+                _lead(followers, layer, name, module, names)
     try:
         graph = fx.Tracer().trace(model)
     except Exception as error:  # a stranger's forward may raise anything
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        _warn(f"the model cannot be traced ({reason[0]}), so batch norms still add their bias to dropped filters")
+        _warn(
+            f"the model cannot be traced ({reason[0]}), so batch norms still add their bias to dropped filters, "
+            "and later layers keep their weights for them"
+        )
         return followers
     calls = [node for node in graph.nodes if node.op == "call_module"]
-    once = {node.target for node in calls if sum(other.target == node.target for other in calls) == 1}
-    for node in calls:
-        if (leader := filters.get(node.target)) is None:
-            continue
-        for user in node.users:
-            norm = modules.get(str(user.target)) if user.op == "call_module" else None
-            if isinstance(norm, _BatchNorm) and user.target in once:
-                followers.norms.append((leader, norm))
-                _add_bias(followers, leader, norm, str(user.target))
-            if user.op == "output":
-                _warn(
-                    f"a dropped row of {leader.name!r} is an output of the model; exclude=({leader.name!r},) spares it"
-                )
+    once = {name for name, count in Counter(node.target for node in calls).items() if count == 1}
+    led = [(leader, user) for node in calls if (leader := followers.leaders.get(node.target)) for user in node.users]
+    for leader, user in led:
+        norm = modules.get(str(user.target)) if user.op == "call_module" else None
+        if isinstance(norm, _BatchNorm) and user.target in once:
+            followers.norms.append((leader, norm))
+            _lead(followers, leader, str(user.target), norm, names)
+        if user.op == "output":
+            _warn(f"a dropped row of {leader.name!r} is an output of the model; exclude=({leader.name!r},) spares it")
+    followers.flow = trace_channels(graph, modules)
+    elsewhere = {node.target for node in graph.nodes if node.op == "get_attr"}
+    for name, weight in _only_read(followers.flow.reads, model, optimizer, elsewhere):
+        itself = next((layer for layer in layers if layer.weight is weight), None)
+        followers.readers[name] = Reader(modules[name], _masked(weight, names), itself)
     return followers
 
 
-def _add_bias(followers: Followers, filters: SparseLayer, module: nn.Module, name: str) -> None:
-    if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
-        followers.biases.append((filters, SparseLayer(f"{name}.bias", bias, filters.index, filters.seed)))
+def _lead(followers: Followers, filters: SparseLayer, name: str, module: nn.Module, names: Mapping[int, str]) -> None:
+    """Let the bias of the module follow the filters; with it at zero, the module outputs zero for dropped ones."""
+    bias = getattr(module, "bias", None)
+    if isinstance(bias, nn.Parameter):
+        followers.biases.append((filters, _masked(bias, names)))
+    if bias is None or isinstance(bias, nn.Parameter):
+        followers.leaders[name] = filters
+
+
+def _only_read(
+    layers: Iterable[str], model: nn.Module, optimizer: Optimizer, elsewhere: Collection[object]
+) -> Iterator[tuple[str, nn.Parameter]]:
+    """Layers with weights that this optimizer trains and that nothing but the call of the layer uses."""
+    uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for name in layers:
+        weight = model.get_submodule(name).weight
+        alone = uses[id(weight)] == 1 and f"{name}.weight" not in elsewhere
+        if isinstance(weight, nn.Parameter) and id(weight) in trained and alone:
+            yield name, weight
+
+
+def _masked(parameter: nn.Parameter, names: Mapping[int, str]) -> SparseLayer:
+    """A parameter with a mask that nobody chooses: its number and seed mean nothing."""
+    return SparseLayer(names[id(parameter)], parameter, index=0, seed=0)
 
 
 def _active(filters: SparseLayer) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -57,6 +57,13 @@ class SparseLayer:
     @property
     def sparsity(self) -> float:
         return (self.numel - self.active) / self.numel
+
+
+def count_active(masks: Mapping[str, Tensor]) -> dict[str, int]:
+    """Name to the number of True in each mask, in one wait for the device."""
+    device = next(iter(masks.values())).device
+    counts = torch.stack([mask.count_nonzero().to(device) for mask in masks.values()])
+    return dict(zip(masks, counts.tolist(), strict=True))
 
 
 def find_layers(

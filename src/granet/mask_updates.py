@@ -36,9 +36,13 @@ class MaskUpdates:
         """Whether the masks change after the next step."""
         return clock.step + 1 in self.steps
 
+    def may_change(self, clock: Clock) -> bool:
+        """Whether there are updates to come."""
+        return bool(self.steps) and clock.step < self.steps[-1]
+
     def may_regrow(self, clock: Clock) -> bool:
         """Whether a weight that is gone by now may return."""
-        return bool(self.steps) and clock.step < self.steps[-1] and may_regrow(self._method)
+        return self.may_change(clock) and may_regrow(self._method)
 
     def stop(self) -> None:
         """There are no more updates."""

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from granet.clock import Clock
 from granet.filters import Followers, find_followers
 from granet.history import UpdateRecord
-from granet.layers import SparseLayer, find_layers
+from granet.layers import SparseLayer, count_active, find_layers
 from granet.mask_updates import MaskUpdates
 from granet.methods import Method, method_name
 from granet.pattern_net import make_net
@@ -57,9 +57,10 @@ def sparsify(
         raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
     if not isinstance(seed, int):
         raise ValueError(f"seed={seed!r}: must be a whole number")
+    check_optimizer(optimizer)
     layers = find_layers(model, include, exclude, seed)
     clock = Clock(0, total_steps, steps_per_epoch)
-    followers = find_followers(model, layers) if method.pattern == "filter" else None
+    followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else None
     probe = Probe(method_name(method), model, layers, batches, loss, trained)
     return Sparsifier(layers, optimizer, method, clock, floor, probe, followers)
 
@@ -88,7 +89,6 @@ class Sparsifier:
         self._clock = clock
         steps = method.updates(clock)
         check_floor(floor, layers, method.sparsity)
-        check_optimizer(optimizer)
         check_held(optimizer, layers, _sparsified_through(optimizer))
         self._layers = {layer.name: layer for layer in layers}
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
@@ -121,10 +121,18 @@ class Sparsifier:
         return {name: layer.mask for name, layer in self._layers.items()}
 
     @property
+    def in_use(self) -> dict[str, Tensor]:
+        """Name to mask of all that is held at zero: the same as :attr:`masks`, but under ``pattern="filter"``.
+
+        There a weight is in use only if it is active and reads a channel that is not silent for good, and biases have
+        masks too. Files and FLOPs are smaller by these masks; sparsity counts filters.
+        """
+        return self._zeros.masks
+
+    @property
     def active(self) -> dict[str, int]:
-        """Name to the number of active weights, all counted now, in one wait for the device."""
-        counts = torch.stack([layer.mask.count_nonzero().to(self._net.device) for layer in self._net.layers])
-        return dict(zip(self._layers, counts.tolist(), strict=True))
+        """Name to the number of active weights, counted now."""
+        return count_active(self.masks)
 
     @property
     def sparsity(self) -> float:
@@ -211,7 +219,8 @@ class Sparsifier:
             self._hidden.show()  # what is hidden, and its optimizer state, stays
         else:
             may_be_sparse = self._updates.target > 0 or not self.method.has_target
-            self._zeros.apply_masks(may_be_sparse, self._updates.may_regrow(self._clock))
+            may_change, may_regrow = self._updates.may_change(self._clock), self._updates.may_regrow(self._clock)
+            self._zeros.apply_masks(may_be_sparse, may_change, may_regrow)
 
     # State, copies, the end.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from granet.filters import Followers
@@ -14,7 +15,7 @@ from granet.optimizer_state import OptimizerState
 
 
 class Zeros:
-    """The zeros of some layers and, where whole filters are dropped, of the biases that follow them.
+    """The zeros of some layers and, where whole filters are dropped, of what follows these.
 
     With masked gradients nearly every optimizer leaves inactive weights at zero. Some move them all the same (Muon
     mixes the gradients of a matrix, L-BFGS those of several steps); that is noticed, and from then on the weights are
@@ -24,22 +25,32 @@ class Zeros:
 
     def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
         self._followers = followers
-        self._layers = [*layers, *(followers.layers if followers else ())]
+        self._layers = followers.held if followers else list(layers)
         self._state = OptimizerState(optimizer)
         self._leaking = False
         self._look_due = False
         self._looks_left = 2
 
+    @property
+    def masks(self) -> dict[str, Tensor]:
+        """Name to mask of every parameter that has zeros."""
+        return {layer.name: layer.mask for layer in self._layers}
+
     def mask_gradients(self) -> None:
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
-    def apply_masks(self, may_be_sparse: bool, may_regrow: bool) -> None:
+    def apply_masks(self, may_be_sparse: bool, may_change: bool, may_regrow: bool) -> None:
         """Bring weights and optimizer state in line with new masks.
 
-        ``may_be_sparse``: there may be zeros in them; ``may_regrow``: what they drop may still come back.
+        ``may_be_sparse``: there may be zeros in them; ``may_change``: there will be other ones; ``may_regrow``: what
+        they drop may still come back.
         """
         if self._followers is not None:
-            self._followers.let_go() if may_regrow else self._followers.follow()
+            self._followers.let_go()
+            if not may_regrow:
+                self._followers.silence()
+            if not may_change:
+                self._followers.disconnect()
         self._zero()
         self._look_due = may_be_sparse and self._looks_left > 0
 

@@ -318,6 +318,11 @@ def test_a_model_that_cannot_be_traced_is_warned_about_once() -> None:
     assert not model.first.bias.all()  # the layer's own bias needs no tracing
 
 
+def test_a_wrong_optimizer_is_refused_before_the_model_is_traced() -> None:
+    with pytest.raises(ValueError, match="optimizer=list: must be a torch"):
+        granet.sparsify(Block(), [], granet.Static(sparsity=0.5, pattern="filter"))  # type: ignore[arg-type]
+
+
 def test_a_classifier_among_the_filters_is_warned_about() -> None:
     with pytest.warns(UserWarning, match=r"'2.weight' is an output of the model; exclude=\('2.weight',\) spares it"):
         static(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)))

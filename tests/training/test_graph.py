@@ -96,7 +96,8 @@ def trained(
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, 4)).to(DEVICE)
     groups = [{"params": [*model[0].parameters(), *model[1].parameters()]}, {"params": [*model[2:].parameters()]}]
     optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3)
-    sparsifier = granet.sparsify(model, optimizer, method, total_steps=24)
+    exclude = ("6.weight",) if method.pattern == "filter" else ()
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=24, exclude=exclude)
     totals = torch.zeros(2, device=DEVICE)
     images, labels = torch.randn(24, 16, 3, 8, 8, device=DEVICE), torch.randint(4, (24, 16), device=DEVICE)
     rounded = RoundedWeights(model) if how == "rounded" else None
@@ -108,12 +109,14 @@ def trained(
         )
     for batch in zip(images, labels, strict=True):
         step(*batch)
+    assert not any(model.get_parameter(name)[~mask].any() for name, mask in sparsifier.in_use.items())
     return model, sparsifier, totals.tolist()
 
 
 METHODS = [
     granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=4, end=16),
     granet.GraNet(sparsity=0.9, initial_sparsity=0.3, distribution="uniform", every=4, end=16, grow_batches=3),
+    granet.GraNet(sparsity=0.75, initial_sparsity=0.5, every=4, end=16, pattern="filter"),
     granet.RigL(sparsity=0.8, every=5, step_on_update=False),
     granet.create_method("dpf", sparsity=0.8, every=4),
 ]
@@ -132,7 +135,7 @@ def test_a_captured_step_trains_like_the_eager_one(method: granet.Method, clip: 
 
 @pytest.mark.usefixtures("capture")
 @pytest.mark.parametrize("clip", [0.0, 0.5])
-@pytest.mark.parametrize("method", METHODS[:2], ids=["granet", "granet-mean-gradient"])
+@pytest.mark.parametrize("method", METHODS[:3], ids=["granet", "granet-mean-gradient", "granet-filter"])
 def test_weights_rounded_by_the_optimizer_train_as_under_autocast_bit_for_bit(
     method: granet.Method, clip: float
 ) -> None:

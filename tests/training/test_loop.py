@@ -203,6 +203,17 @@ def test_the_average_follows_and_is_as_sparse(data: ImageSet) -> None:
     assert training.summary().nonzero == sum(int((p != 0).sum()) for p in training.final_model.parameters())
 
 
+def test_dropped_filters_leave_nothing_to_compute_in_the_average_either(data: ImageSet) -> None:
+    fields = {"sparsity": 0.5, "every": 2, "pattern": "filter"}
+    training = Training(replace(SHORT, ema=0.9, method_fields=fields, exclude=("classifier.weight",)), data)
+    last = list(training.epochs())[-1]
+    for name, mask in training.sparsifier.in_use.items():
+        assert not training.final_model.get_parameter(name)[~mask].any()
+    image = torch.zeros(1, 1, 8, 8)
+    assert last.flops == pytest.approx(granet.flops(training.final_model, image).ratio, rel=1e-3)
+    assert last.flops < granet.flops(training.final_model, image, training.sparsifier.masks).ratio
+
+
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 def test_a_run_goes_on_from_any_step(data: ImageSet, ema: float) -> None:
     recipe = replace(SHORT, epochs=2, crop=1, flip=True, ema=ema)

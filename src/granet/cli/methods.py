@@ -29,9 +29,9 @@ _COLUMNS = """\
   `sparsifier.finish()` ends them.
 - **target**: exact means that the number of zeros is the one that `sparsity` asks for, to the weight (to the block or
   group, with a pattern). Otherwise, what sets the sparsity.
-- **extra cost**: beyond a dense step and what all methods take: masks, one byte per weight, and one elementwise
-  operation on the gradients. With `grow_batches` above 1, growth by gradient takes one float per weight more. How
-  training FLOPs are counted is said in [FLOPs](flops.md).
+- **extra cost**: beyond a dense step and what all methods take: masks, one byte per weight (two where whole filters
+  are dropped), and one elementwise operation on the gradients. With `grow_batches` above 1, growth by gradient takes
+  one float per weight more. How training FLOPs are counted is said in [FLOPs](flops.md).
 """
 
 _ORDER = (

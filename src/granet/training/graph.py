@@ -58,7 +58,8 @@ class GraphStep:
                 if parameter.requires_grad:
                     optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
         update = torch.compile(masked_sgd, dynamic=False) if compile else masked_sgd
-        masks = {id(layer.weight): layer.mask for layer in sparsifier.layers.values()} if sparsifier else {}
+        in_use = sparsifier.in_use if sparsifier else {}
+        masks = {id(model.get_parameter(name)): mask for name, mask in in_use.items()}
 
         def step() -> None:
             with counted_apart(model) as counters:

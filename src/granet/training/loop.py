@@ -14,6 +14,7 @@ from torch import nn
 
 from granet.data.dataset import ImageSet
 from granet.flops import TrainingFlops, flops
+from granet.layers import count_active
 from granet.models import create_model
 from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
@@ -71,7 +72,7 @@ class Training:
             self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
             self._cost = TrainingFlops.of(self._report, self.sparsifier) if self.sparsifier else None
             self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
-            masks = self.sparsifier.masks if self.sparsifier else {}
+            masks = self.sparsifier.in_use if self.sparsifier else {}
             self._average = Average(twin, self.model, recipe.ema, masks) if recipe.ema else None
             self._observers = observe(recipe, self.model, self.sparsifier, self._feed)
             self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
@@ -146,7 +147,6 @@ class Training:
             ]
         )
         train_loss, train_accuracy, val_accuracy, test_accuracy = figures.tolist()
-        sparsity, ratio = self._counts()
         return EpochRecord(
             epoch=epoch,
             step=epoch * steps,
@@ -157,19 +157,17 @@ class Training:
             val_accuracy=None if self._feed.val is None else val_accuracy,
             test_accuracy=test_accuracy,
             target_sparsity=self.sparsifier.target_sparsity if self.sparsifier else 0.0,
-            sparsity=sparsity,
-            flops=ratio,
+            sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
+            flops=self._flops_now(),
             train_flops=self._train_flops(epoch * steps),
             observed=self._observers.epoch() if self._observers else None,
         )
 
-    def _counts(self) -> tuple[float, float]:
-        """The sparsity, and the share of the dense network's forward pass that is left; weights are counted once."""
+    def _flops_now(self) -> float:
+        """Share of the dense network's forward pass that is left."""
         if self.sparsifier is None:
-            return 0.0, 1.0
-        active = self.sparsifier.active
-        numel = sum(layer.numel for layer in self.sparsifier.layers.values())
-        return (numel - sum(active.values())) / numel, self._report.with_active(active).ratio
+            return 1.0
+        return self._report.with_active(count_active(self.sparsifier.in_use)).ratio
 
     def _train_flops(self, steps: int) -> float:
         """What so many steps took, as a share of a whole dense training without stretch."""
