@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -161,17 +162,30 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
 
     streams = _streams(place.device, min(packed, len(recipes)))
     threads = [threading.Thread(target=work, args=(stream,), daemon=True) for stream in streams]
-    for thread in threads:
-        thread.start()
-    left = len(threads)
-    while left:
-        event = events.get()
-        if event is None:
-            left -= 1
-        else:
-            yield event
-    for thread in threads:
-        thread.join()
+    with _short_turns():
+        for thread in threads:
+            thread.start()
+        left = len(threads)
+        while left:
+            event = events.get()
+            if event is None:
+                left -= 1
+            else:
+                yield event
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let threads take turns often: a run needs the interpreter for a moment in each step, and one that is being
+    compiled would keep it from the others for 5 ms each time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(2e-4)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 POOL = 32

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from granet.sparsifier import Sparsifier
+from granet.training.gate import CAPTURE
 from granet.training.rounded import RoundedWeights, counted_apart
 from granet.training.step import Loss
 
@@ -237,7 +238,7 @@ def _capture(
         forget_gradients()
     current.wait_stream(own)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=own, capture_error_mode="thread_local"):  # other threads may train meanwhile
+    with CAPTURE.alone(), torch.cuda.graph(graph, stream=own, capture_error_mode="thread_local"):
         step()
     for tensor, value in zip(state, before, strict=True):
         tensor.copy_(value)

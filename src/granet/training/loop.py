@@ -19,6 +19,7 @@ from granet.models import create_model
 from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
+from granet.training.gate import CAPTURE
 from granet.training.graph import GraphStep, needs_optimizer
 from granet.training.learning_rate import learning_rate
 from granet.training.observing import observe
@@ -109,9 +110,10 @@ class Training:
         for epoch in range(len(self.records) + 1, self.recipe.total_epochs + 1):
             with enough_memory(self._device):
                 self._train_epoch(began, between)
-                if epoch == self.recipe.total_epochs:
-                    self._end()
-                record = self._evaluate(epoch, time.perf_counter() - began)
+                with CAPTURE.working():
+                    if epoch == self.recipe.total_epochs:
+                        self._end()
+                    record = self._evaluate(epoch, time.perf_counter() - began)
             self.records.append(record)
             self._batch, self._drawn_from = 0, self._feed.train.random_state
             yield record
@@ -120,16 +122,24 @@ class Training:
         self.model.train()
         if self._batch == 0:
             self._totals.zero_()
-        for images, labels in self._feed.train.epoch(skip=self._batch):
-            self._set_lr(self._learning_rate(self.step))
-            self._step(images, labels)
-            if self._average:
-                self._average.update()
-            if self._observers:
-                self._observers.after_step()
-            self._batch += 1
-            self._seconds = time.perf_counter() - began
-            between()
+        batches = self._feed.train.epoch(skip=self._batch)
+        while True:
+            with CAPTURE.working():
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                self._train_on(*batch)
+                self._seconds = time.perf_counter() - began
+                between()
+
+    def _train_on(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        self._set_lr(self._learning_rate(self.step))
+        self._step(images, labels)
+        if self._average:
+            self._average.update()
+        if self._observers:
+            self._observers.after_step()
+        self._batch += 1
 
     def _end(self) -> None:
         """What was trained behind the weights is over; plain weights with zeros are what is evaluated."""
