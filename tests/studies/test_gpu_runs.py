@@ -1,5 +1,6 @@
 """On a GPU: every method in a replayed step, runs on streams of one process equal to runs alone, and taken up again."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from granet.data import load
 from granet.studies import jobs
 from granet.studies.jobs import Place
 from granet.studies.spec import read_spec
-from granet.training import Recipe, Run, RunDir
+from granet.training import Recipe, Run, RunDir, Training
+from granet.training.gate import CAPTURE
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="a step is replayed on a GPU only")
 
@@ -67,6 +69,27 @@ def test_runs_on_streams_equal_runs_alone(tmp_path: Path, gpu: torch.device) -> 
         list(Run(recipe, load("digits"), gpu, tmp_path / "alone").epochs())
         mine, theirs = weights(tmp_path / "packed", recipe), weights(tmp_path / "alone", recipe)
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+def test_a_step_is_captured_beside_threads_that_wait_for_the_device(gpu: torch.device) -> None:
+    done, waits = threading.Event(), []
+
+    def work() -> None:
+        while not done.is_set():
+            with CAPTURE.working():
+                torch.cuda.synchronize()
+            waits.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for seed in range(5):
+            before = len(waits)
+            Training(replace(REPEATABLE, seed=seed), load("digits"), device=gpu)
+            assert len(waits) > before
+    finally:
+        done.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.method)
