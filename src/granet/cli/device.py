@@ -6,8 +6,8 @@ import os
 
 import torch
 
-STREAMS = 3
-"""Runs at once on a GPU, unless something else is asked for."""
+STREAMS = 5
+"""Runs at once on a GPU, unless something else is asked for: what a large one is nearly full with."""
 
 
 def choose_device(name: str | None, embedded: bool) -> torch.device:
