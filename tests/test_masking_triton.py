@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from granet.masking import all_finite, zero_inactive
+from granet.masking import all_finite, take_dense, zero_inactive
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 from granet import masking_triton
@@ -38,3 +38,24 @@ def test_finding_what_is_not_finite(dtype: torch.dtype, bad: float | None) -> No
     moved = [tensor.to(DEVICE) for tensor in tensors]
     assert bool(masking_triton.all_finite(moved)) is (bad is None)
     assert bool(all_finite(tensors, torch.device("cpu"))) is (bad is None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -float("inf")])
+def test_taking_dense_copies(dtype: torch.dtype, bad: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("granet.layer_table.BLOCK", 64)
+    monkeypatch.setattr("granet.layer_table.PIECE", 128)
+    tensors = [torch.randn(size).to(dtype) for size in (1, 64, 200, 300)]
+    tensors.append(torch.randn(5, 4, 3, 2).to(dtype, memory_format=torch.channels_last))
+    masks = [torch.rand_like(tensor, dtype=torch.float32) < 0.5 for tensor in tensors]
+    if bad is not None:
+        tensors[3][290], masks[3][290] = bad, False  # where the masked tensor does not show it
+    plain, ours = [tensor.clone() for tensor in tensors], [tensor.to(DEVICE, copy=True) for tensor in tensors]
+    copies, unknown = take_dense(plain, masks)
+    kept, finite = masking_triton.take_dense(ours, [mask.to(DEVICE) for mask in masks])
+    assert unknown is None and bool(finite) is (bad is None)
+    for got, expected in ((copies, tensors), (kept, tensors), (ours, plain)):
+        for one, other in zip(got, expected, strict=True):
+            assert one.stride() == other.stride()
+            assert torch.equal(one.cpu().nan_to_num(7.0), other.nan_to_num(7.0))
+    assert all(not tensor.cpu()[~mask].any() for tensor, mask in zip(ours, masks, strict=True))

@@ -56,7 +56,7 @@ class History:
         ever_active: Tensor | None = None,
     ) -> None:
         ever = pruned if ever_active is None else ever_active  # some number in its place
-        numbers = torch.cat([torch.stack([pruned, regrown, accepted.long(), ever]), active])
+        numbers = torch.hstack([pruned, regrown, accepted.long(), ever, active])
         event = None
         if numbers.device.type == "cuda":
             host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)

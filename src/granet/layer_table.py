@@ -1,7 +1,8 @@
 """Where the layers' tensors lie, as tables on the device: one kernel launch then serves all layers.
 
-A launch has a program for each piece of a layer. It looks up its layer and start in the list of pieces, and the layer's
-two addresses and size in the table.
+A launch has a program for each piece of a layer. It looks up its piece in the list of pieces, and where the layer lies
+in lists of addresses (``piece_triton.py``). The lists are found again by their contents, so that what stays where it is
+need not be sent to the device again.
 """
 
 from __future__ import annotations
@@ -28,22 +29,27 @@ def has_triton() -> bool:
     return True
 
 
-def layer_table(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
-    """[layers, 3]: address of the tensor, address of its mask, number of elements."""
-    row = [x for t, mask in zip(tensors, masks, strict=True) for x in (t.data_ptr(), mask.data_ptr(), t.numel())]
-    return constant(row, tensors[0].device)
+def runs_kernels(device: torch.device) -> bool:
+    """Whether Triton kernels can work on tensors there."""
+    return device.type == "cuda" and has_triton()
 
 
-def pieces(sizes: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """[pieces, 2]: layer and start of each piece; the first piece of each layer, and how many it has."""
-    return _pieces(tuple(sizes), device, stream_of(device), PIECE)
+def addresses(tensors: Sequence[Tensor]) -> Tensor:
+    """[layers]: where the tensors lie."""
+    return constant(map(Tensor.data_ptr, tensors), tensors[0].device)
+
+
+def pieces(tensors: Sequence[Tensor]) -> Tensor:
+    """[pieces, 4]: the layer of a piece, where in it the piece starts, its length, and the layer's number of pieces."""
+    device = tensors[0].device
+    return _pieces(tuple(map(Tensor.numel, tensors)), device, stream_of(device), PIECE)
 
 
 @lru_cache(maxsize=64)
-def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int, piece: int) -> tuple[Tensor, Tensor, Tensor]:
-    rows: list[tuple[int, int]] = []
-    first: list[int] = []
-    for layer, size in enumerate(sizes):
-        first.append(len(rows))
-        rows += [(layer, start) for start in range(0, size, piece)]
-    return to_device(rows, device), to_device(first, device), to_device([-(-size // piece) for size in sizes], device)
+def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int, piece: int) -> Tensor:
+    rows = [
+        (layer, start, min(piece, size - start), -(-size // piece))
+        for layer, size in enumerate(sizes)
+        for start in range(0, size, piece)
+    ]
+    return to_device(rows, device)

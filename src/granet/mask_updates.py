@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -10,10 +11,11 @@ from torch.optim import Optimizer
 from granet.clock import Clock
 from granet.gradient_memory import take_in
 from granet.history import History
+from granet.layers import SparseLayer
 from granet.masking import all_finite
 from granet.methods import Method, may_regrow
 from granet.net import SparseNet
-from granet.readings import copy_gradients, forget_gradients, read_rates, refer_to_gradients, with_gradient
+from granet.readings import forget_gradients, read_rates, refer_to_gradients, take_gradients, with_gradient
 
 
 class MaskUpdates:
@@ -30,6 +32,8 @@ class MaskUpdates:
         self.history = History(net.numel)
         self.target = method.target(clock)
         """What the method asked for at the last update; means nothing if it asks for nothing."""
+        self._finite: Tensor | None = None
+        """Whether the gradients that were taken are finite, if that is known."""
         self._said: set[str] = set()
 
     def is_next(self, clock: Clock) -> bool:
@@ -50,16 +54,21 @@ class MaskUpdates:
 
     # Gradients, from before they are masked until the step is over.
 
-    def keep_gradients(self, clock: Clock) -> None:
-        """Before gradients are masked: hold on to what an update will read of them."""
-        if self.reads_next(clock):
-            keep = copy_gradients if self._method.needs_gradient else refer_to_gradients
-            keep(self._net.layers)
+    def keep_gradients(self, clock: Clock) -> bool:
+        """Before gradients are masked: hold on to what an update will read of them. Whether that has masked them."""
+        if not self.reads_next(clock):
+            return False
+        if self._method.needs_gradient:
+            self._finite = take_gradients(self._net.layers)
+        else:
+            refer_to_gradients(self._net.layers)
+        return self._method.needs_gradient
 
     def remember_gradients(self, clock: Clock) -> None:
         """After a step that was taken; the clock does not show it yet."""
         if self._memory is not None and self._remembers_next(clock):
             take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
+            self._finite = None  # that was of this step's gradients, and the memory may recall something else
             if not self.is_next(clock):
                 self.forget_gradients()
 
@@ -69,6 +78,7 @@ class MaskUpdates:
 
     def forget_gradients(self) -> None:
         forget_gradients(self._net.layers)
+        self._finite = None
 
     def _remembers_next(self, clock: Clock) -> bool:
         return self._memory is not None and self._memory.wants(clock.step + 1, self.steps)
@@ -82,8 +92,7 @@ class MaskUpdates:
             if layer.gradient is None:
                 self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
         if movable:
-            gradients: list[Tensor] = [layer.gradient for layer in movable if layer.gradient is not None]
-            accept = all_finite(gradients, self._net.device)
+            accept = self._all_finite(movable)
             self.target = self._method.target(clock)
             if self._method.needs_rate:
                 read_rates(self._optimizer, self._net.layers)
@@ -95,6 +104,11 @@ class MaskUpdates:
         if self._memory is not None:
             self._memory.updated(self._net.layers)
         self.forget_gradients()
+
+    def _all_finite(self, layers: Sequence[SparseLayer]) -> Tensor:
+        if self._finite is not None and all(layer.gradient_source is not None for layer in layers):
+            return self._finite.to(self._net.device)
+        return all_finite((layer.gradient for layer in layers if layer.gradient is not None), self._net.device)
 
     def _record(self, clock: Clock, accept: Tensor) -> None:
         net = self._net

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from granet.layer_table import has_triton
+from granet.layer_table import runs_kernels
 
 _INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -25,18 +25,36 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
         lambda: ([], [])
     )
     for tensor, mask in pairs:
-        alike = tensor.stride() == mask.stride()
-        tensors, masks = groups[tensor.device, tensor.dtype, alike]
+        tensors, masks = groups[tensor.device, tensor.dtype, _alike(tensor, mask)]
         tensors.append(tensor)
         masks.append(mask)
     for (device, _, alike), (tensors, masks) in groups.items():
-        if device.type == "cuda" and alike and has_triton():
+        if alike and runs_kernels(device):
             from granet import masking_triton
 
             masking_triton.zero_inactive(tensors, masks)
         else:
             integer = _INTEGER[tensors[0].element_size()]
             torch._foreach_mul_([tensor.detach().view(integer) for tensor in tensors], masks)
+
+
+@torch.no_grad()
+def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Tensor], Tensor | None]:
+    """Copies of the tensors, which then become zero where they are inactive, as above.
+
+    Also whether no element is NaN or infinite, where that is seen on the way: on a GPU one Triton kernel does it all.
+    """
+    device, dtype = tensors[0].device, tensors[0].dtype
+    if runs_kernels(device) and all(
+        tensor.device == device and tensor.dtype is dtype and _alike(tensor, mask)
+        for tensor, mask in zip(tensors, masks, strict=True)
+    ):
+        from granet import masking_triton
+
+        return masking_triton.take_dense(tensors, masks)
+    copies = torch._foreach_mul(tensors, 1)
+    zero_inactive(zip(tensors, masks, strict=True))
+    return copies, None
 
 
 @torch.no_grad()
@@ -47,7 +65,7 @@ def all_finite(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
         groups[tensor.device, tensor.dtype].append(tensor)
     finite = []
     for (where, _), group in groups.items():
-        if where.type == "cuda" and has_triton():
+        if runs_kernels(where):
             from granet import masking_triton
 
             finite.append(masking_triton.all_finite(group).to(device))
@@ -55,3 +73,8 @@ def all_finite(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
         zeros = [tensor.mul(0).sum() for tensor in group]  # 0 * inf and 0 * nan are nan
         finite.append((torch.stack(zeros) == 0).all().to(device))
     return finite[0] if len(finite) == 1 else torch.stack(finite).all()
+
+
+def _alike(tensor: Tensor, mask: Tensor) -> bool:
+    """Whether they lie in memory in the same order; a mask has no gaps."""
+    return (tensor.is_contiguous() and mask.is_contiguous()) or tensor.stride() == mask.stride()

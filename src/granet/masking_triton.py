@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from granet import layer_table as tables
+from granet.piece_triton import address, this_piece
 
 _INTEGER = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 _EXPONENT = {
@@ -21,54 +22,82 @@ _EXPONENT = {
 
 
 @triton.jit
-def _zero_inactive(table, pieces, INTEGER: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr):
-    layer = tl.load(pieces + 2 * tl.program_id(0))
-    start = tl.load(pieces + 2 * tl.program_id(0) + 1)
-    tensor = tl.load(table + 3 * layer).to(tl.pointer_type(INTEGER))
-    mask = tl.load(table + 3 * layer + 1).to(tl.pointer_type(tl.uint8))
-    size = tl.load(table + 3 * layer + 2)
+def _zero_inactive(tensors, masks, pieces, INTEGER: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr):
+    layer, start, length = this_piece(pieces)
+    tensor = address(tensors, layer, start, INTEGER)
+    mask = address(masks, layer, start, tl.uint8)
     for step in range(0, PIECE, BLOCK):
-        offsets = start + step + tl.arange(0, BLOCK)
-        inactive = tl.load(mask + offsets, mask=offsets < size, other=1) == 0
+        offsets = step + tl.arange(0, BLOCK)
+        inactive = tl.load(mask + offsets, mask=offsets < length, other=1) == 0
         tl.store(tensor + offsets, tl.zeros([BLOCK], INTEGER), mask=inactive)
 
 
 @triton.jit
-def _find_infinite(table, pieces, found, EXPONENT: tl.constexpr, INTEGER: tl.constexpr, PIECE: tl.constexpr,
-                   BLOCK: tl.constexpr):  # fmt: skip
-    layer = tl.load(pieces + 2 * tl.program_id(0))
-    start = tl.load(pieces + 2 * tl.program_id(0) + 1)
-    tensor = tl.load(table + 3 * layer).to(tl.pointer_type(INTEGER))
-    size = tl.load(table + 3 * layer + 2)
+def _see_finite(tensors, pieces, finite, EXPONENT: tl.constexpr, INTEGER: tl.constexpr, PIECE: tl.constexpr,
+                BLOCK: tl.constexpr):  # fmt: skip
+    """``finite`` becomes 0 if an element is infinite or NaN."""
+    layer, start, length = this_piece(pieces)
+    tensor = address(tensors, layer, start, INTEGER)
     seen = tl.zeros([BLOCK], tl.int32)
     for step in range(0, PIECE, BLOCK):
-        offsets = start + step + tl.arange(0, BLOCK)
-        bits = tl.load(tensor + offsets, mask=offsets < size, other=0)
+        offsets = step + tl.arange(0, BLOCK)
+        bits = tl.load(tensor + offsets, mask=offsets < length, other=0)
         seen |= ((bits & EXPONENT) == EXPONENT).to(tl.int32)  # all ones: infinite or NaN
     if tl.max(seen, 0) > 0:
-        tl.store(found, 1)
+        tl.store(finite, 0)
+
+
+@triton.jit
+def _take_dense(tensors, masks, copies, pieces, finite, EXPONENT: tl.constexpr, INTEGER: tl.constexpr,
+                PIECE: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """Both of the above, after a copy is made."""
+    layer, start, length = this_piece(pieces)
+    tensor = address(tensors, layer, start, INTEGER)
+    mask = address(masks, layer, start, tl.uint8)
+    copy = address(copies, layer, start, INTEGER)
+    seen = tl.zeros([BLOCK], tl.int32)
+    for step in range(0, PIECE, BLOCK):
+        offsets = step + tl.arange(0, BLOCK)
+        bits = tl.load(tensor + offsets, mask=offsets < length, other=0)
+        inactive = tl.load(mask + offsets, mask=offsets < length, other=1) == 0
+        tl.store(copy + offsets, bits, mask=offsets < length)
+        tl.store(tensor + offsets, tl.zeros([BLOCK], INTEGER), mask=inactive)
+        seen |= ((bits & EXPONENT) == EXPONENT).to(tl.int32)
+    if tl.max(seen, 0) > 0:
+        tl.store(finite, 0)
 
 
 def zero_inactive(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> None:
     """In place, for tensors of one device and dtype that lie in memory as their masks do."""
-    device = tensors[0].device
-    table = tables.layer_table(tensors, masks)
-    pieces, _, _ = tables.pieces([tensor.numel() for tensor in tensors], device)
-    with torch.cuda.device_of(tensors[0]):
+    pieces = tables.pieces(tensors)
+    with torch.cuda.device_of(pieces):
         _zero_inactive[(len(pieces),)](
-            table, pieces, INTEGER=_INTEGER[tensors[0].element_size()], PIECE=tables.PIECE, BLOCK=tables.BLOCK
-        )
+            tables.addresses(tensors), tables.addresses(masks), pieces, _INTEGER[tensors[0].element_size()],
+            tables.PIECE, tables.BLOCK,
+        )  # fmt: skip
 
 
 def all_finite(tensors: Sequence[Tensor]) -> Tensor:
     """Whether no element is infinite or NaN, for tensors of one device and dtype."""
-    tensors = [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
-    first = tensors[0]
-    pieces, _, _ = tables.pieces([tensor.numel() for tensor in tensors], first.device)
-    found = torch.zeros((), dtype=torch.int32, device=first.device)
-    with torch.cuda.device_of(first):
-        _find_infinite[(len(pieces),)](
-            tables.layer_table(tensors, tensors), pieces, found, EXPONENT=_EXPONENT[first.dtype],
-            INTEGER=_INTEGER[first.element_size()], PIECE=tables.PIECE, BLOCK=tables.BLOCK,
+    tensors = [tensor.contiguous() for tensor in tensors]
+    dtype, pieces = tensors[0].dtype, tables.pieces(tensors)
+    finite = torch.ones((), dtype=torch.bool, device=pieces.device)
+    with torch.cuda.device_of(pieces):
+        _see_finite[(len(pieces),)](
+            tables.addresses(tensors), pieces, finite.view(torch.uint8), _EXPONENT[dtype], _INTEGER[dtype.itemsize],
+            tables.PIECE, tables.BLOCK,
         )  # fmt: skip
-    return found == 0
+    return finite
+
+
+def take_dense(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Copies, and whether they are finite; then as :func:`zero_inactive`, and for the same tensors."""
+    dtype, pieces = tensors[0].dtype, tables.pieces(tensors)
+    copies = [torch.empty_like(tensor) for tensor in tensors]
+    finite = torch.ones((), dtype=torch.bool, device=pieces.device)
+    with torch.cuda.device_of(pieces):
+        _take_dense[(len(pieces),)](
+            tables.addresses(tensors), tables.addresses(masks), tables.addresses(copies), pieces,
+            finite.view(torch.uint8), _EXPONENT[dtype], _INTEGER[dtype.itemsize], tables.PIECE, tables.BLOCK,
+        )  # fmt: skip
+    return copies, finite

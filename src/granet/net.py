@@ -5,6 +5,7 @@ A method proposes new masks here; it never touches a weight. The sparsifier open
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -59,22 +60,27 @@ class SparseNet:
         self._draw = draw
         self._accept = accept
         self._movable = list(movable)
-        self._index = constant([layer.index for layer in movable], self.device)
-        self._proposed = _flat_copies([layer.mask for layer in movable])
-        self._counts = self.active[self._index]
+        self._index: Tensor | None = None  # all layers
+        if len(movable) < len(self.layers):
+            self._index = constant([layer.index for layer in movable], self.device)
+        # Flat, or in its own shape where a mask's memory lies in another order; written to by commit().
+        self._masks = [mask.view(-1) if mask.is_contiguous() else mask for mask in (layer.mask for layer in movable)]
+        self._proposed = _flat_copies(self._masks)
+        self._counts = self._of_movable(self.active)
         self._thinning: tuple[Score, Ranking] | None = None
-        self.pruned = constant(0, self.device)
-        self.regrown = constant(0, self.device)
+        self.pruned = self.regrown = constant(0, self.device)
 
     @torch.no_grad()
     def commit(self) -> None:
         """Write the proposal into the masks, in place."""
         self._settle()
-        masks = [layer.mask for layer in self._movable]
-        flat = [mask.view(-1) if mask.is_contiguous() else mask for mask in masks]
-        torch._foreach_copy_(flat, [p.view(mask.shape) for p, mask in zip(self._proposed, flat, strict=True)])
-        self.active = self.active.index_copy(0, self._index, self._counts)
-        del self._proposed
+        pairs = zip(self._proposed, self._masks, strict=True)
+        torch._foreach_copy_(self._masks, [p if mask.ndim == 1 else p.view(mask.shape) for p, mask in pairs])
+        if self._index is None:
+            self.active = self._counts
+        else:
+            self.active = self.active.index_copy(0, self._index, self._counts)
+        del self._masks, self._proposed
         for layer in self._movable:
             if "ever_active" in layer.memory:
                 layer.memory["ever_active"].logical_or_(layer.mask)
@@ -97,15 +103,17 @@ class SparseNet:
         before = self._counts
         ranking = self._rank(score)
         if scope is None:
-            immovable = self.active.sum() - self.active[self._index].sum()
+            total = self.active.new_full((), kept(self.numel, sparsity))
+            if self._index is not None:
+                total -= self.active.sum() - self.active[self._index].sum()  # what cannot move
             floors = constant([self.floor] * len(before), self.device)
-            budget = ranking.global_counts(kept(self.numel, sparsity) - immovable, floors)
+            budget = ranking.global_counts(total, floors)
         else:
-            shares = to_device(self.shares(sparsity, scope), self.device)[self._index]
+            shares = self._of_movable(to_device(self.shares(sparsity, scope), self.device))
             # Rounding may ask back what is gone.
             budget = self._whole(fill(torch.minimum(shares, before), before, shares.sum()))
         self._counts = torch.where(self._accept, budget, before)
-        self.pruned = self.pruned + before.sum() - self._counts.sum()
+        self.pruned = self.pruned + (before - self._counts).sum()
 
     @torch.no_grad()
     def keep_nonzero(self) -> None:
@@ -173,7 +181,7 @@ class SparseNet:
         moved = self._portion(ratio, rounding)
         self._rank(drop)
         self._counts = self._counts - moved
-        self.grow(moved, grow)
+        self._grow(moved, grow)  # there is room for as many as have gone
 
     @torch.no_grad()
     def drop(self, counts: Tensor, score: Score) -> Tensor:
@@ -202,7 +210,9 @@ class SparseNet:
     @torch.no_grad()
     def grow(self, counts: Tensor, score: Score) -> None:
         """Switch on so many inactive weights of each layer, those with the largest scores; at most all there are."""
-        coming = torch.minimum(counts * self._accept, self.room)
+        self._grow(torch.minimum(counts * self._accept, self.room), score)
+
+    def _grow(self, coming: Tensor, score: Score) -> None:
         self._settle()
         self._ranked(score, among=False).select(coming)
         self._counts = self._counts + coming
@@ -253,7 +263,7 @@ class SparseNet:
             torch.where(layer.mask, scores, 0).abs().sum(dtype=torch.float64).to(self.device)
             for layer, scores in zip(self._movable, self._scores(score), strict=True)
         ]
-        return torch.stack(sums) / self.active[self._index].clamp(min=1)
+        return torch.stack(sums) / self._of_movable(self.active).clamp(min=1)
 
     # Every weight that was ever active, for those who ask (ITOP).
 
@@ -268,6 +278,10 @@ class SparseNet:
         if not all("ever_active" in layer.memory for layer in self.layers):
             return None
         return torch.stack([layer.memory["ever_active"].count_nonzero().to(self.device) for layer in self.layers]).sum()
+
+    def _of_movable(self, numbers: Tensor) -> Tensor:
+        """Of numbers for all layers, those of the movable ones."""
+        return numbers if self._index is None else numbers[self._index]
 
     # Thinning by one score twice in a row (prune, then drop) is thinning once to the second number, so the selection
     # is put off until a move needs its outcome.
@@ -297,7 +311,7 @@ class SparseNet:
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active weights."""
-        return rounding(self._counts.double() * ratio).long() * self._accept
+        return rounding(self._counts * torch.tensor(ratio, dtype=torch.float64)).long() * self._accept
 
     @property
     def _quanta(self) -> Tensor:
@@ -311,9 +325,13 @@ class SparseNet:
 
 def _flat_copies(masks: Sequence[Tensor]) -> list[Tensor]:
     """A flat copy of each mask, in logical order; those on one device are copied together."""
-    copies: dict[int, Tensor] = {}
-    for device in {mask.device for mask in masks}:
-        here = [i for i, mask in enumerate(masks) if mask.device == device]
-        joined = torch.cat([masks[i].reshape(-1) for i in here])
-        copies |= zip(here, torch.split(joined, [masks[i].numel() for i in here]), strict=True)
-    return [copies[i] for i in range(len(masks))]
+    flat = [mask if mask.ndim == 1 else mask.reshape(-1) for mask in masks]
+    places: dict[torch.device, list[int]] = defaultdict(list)
+    for place, mask in enumerate(flat):
+        places[mask.device].append(place)
+    for here in places.values():
+        together = [flat[place] for place in here]
+        copies = torch.split(torch.cat(together), [mask.numel() for mask in together])
+        for place, copy in zip(here, copies, strict=True):
+            flat[place] = copy
+    return flat

@@ -7,35 +7,27 @@ to the weights one by one, so it is reset where a weight becomes inactive and a 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from granet.layers import SparseLayer
-from granet.masking import zero_inactive
 
 
 class OptimizerState:
-    """Finds and resets the optimizer state of inactive weights."""
+    """Finds the optimizer state of weights, and what it is for a weight that was never trained."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._fresh = fresh_state(optimizer)
 
-    @torch.no_grad()
-    def clear_inactive(self, layers: Iterable[SparseLayer]) -> None:
-        """Inactive weights get the state of a weight that was never trained: nearly always zero."""
-        zeroed = []
+    def of(self, layers: Sequence[SparseLayer]) -> Iterator[tuple[SparseLayer, Tensor, float]]:
+        """Their state tensors with an entry for each weight, and that entry for a weight never trained: mostly zero."""
         for layer in layers:
             for key, tensor in _per_weight(self._optimizer, layer.weight):
-                fresh = self._fresh.get(key, 0.0)
-                if fresh:
-                    tensor.masked_fill_(~layer.mask, fresh)
-                else:
-                    zeroed.append((tensor, layer.mask))
-        zero_inactive(zeroed)
+                yield layer, tensor, self._fresh.get(key, 0.0)
 
 
 def fresh_state(optimizer: Optimizer) -> dict[str, float]:
@@ -59,7 +51,10 @@ def fresh_state(optimizer: Optimizer) -> dict[str, float]:
     return {key: float(tensor[0, 0]) for key, tensor in _per_weight(twin, weight) if tensor[0, 0] != 0}
 
 
-def _per_weight(optimizer: Optimizer, weight: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
-    for key, value in optimizer.state.get(weight, {}).items():
-        if isinstance(value, Tensor) and value.shape == weight.shape and value.is_floating_point():
-            yield key, value
+def _per_weight(optimizer: Optimizer, weight: nn.Parameter) -> list[tuple[str, Tensor]]:
+    shape = weight.shape
+    return [
+        (key, value)
+        for key, value in optimizer.state.get(weight, {}).items()
+        if isinstance(value, Tensor) and value.shape == shape and value.is_floating_point()
+    ]

@@ -6,9 +6,11 @@ import weakref
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from granet.layers import SparseLayer
+from granet.masking import take_dense, zero_inactive
 
 
 def refer_to_gradients(layers: Sequence[SparseLayer]) -> None:
@@ -17,9 +19,13 @@ def refer_to_gradients(layers: Sequence[SparseLayer]) -> None:
         layer.gradient = None if layer.weight.grad is None else layer.weight.grad.detach()
 
 
-def copy_gradients(layers: Sequence[SparseLayer]) -> None:
-    """For growth: a dense copy of each gradient, to be called before they are masked, and perhaps again after."""
-    new = []
+@torch.no_grad()
+def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
+    """For growth: a dense copy of each gradient, which itself becomes masked; to be called once or more for a step.
+
+    Returns whether all that is kept is finite, if that was seen on the way.
+    """
+    new, old = [], []
     for layer in layers:
         grad = layer.weight.grad
         if grad is None:
@@ -30,11 +36,15 @@ def copy_gradients(layers: Sequence[SparseLayer]) -> None:
             # The same tensor before the same step. Masked already, it has nothing to add; with a new backward pass
             # in it (the step before was given up), it replaces what was kept.
             fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
-            layer.gradient = torch.where(fresh, grad.detach(), layer.gradient)
-    if new:
-        copies = torch._foreach_mul([grad.detach() for _, grad in new], 1)
-        for (layer, grad), copy in zip(new, copies, strict=True):
-            layer.gradient, layer.gradient_source = copy, weakref.ref(grad)
+            layer.gradient = torch.where(fresh, grad, layer.gradient)
+            old.append((grad, layer.mask))
+    zero_inactive(old)
+    if not new:
+        return None
+    copies, finite = take_dense([grad for _, grad in new], [layer.mask for layer, _ in new])
+    for (layer, grad), copy in zip(new, copies, strict=True):
+        layer.gradient, layer.gradient_source = copy, weakref.ref(grad)
+    return None if old else finite
 
 
 def with_gradient(layers: Sequence[SparseLayer]) -> list[SparseLayer]:

@@ -20,7 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from granet.layer_table import has_triton
+from granet.layer_table import runs_kernels
 
 CHUNK = 1 << 17
 """Elements handled at once: temporaries stay small and in cache."""
@@ -57,8 +57,7 @@ def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> Rank
 
 def _use_triton(scores: Sequence[Tensor]) -> bool:
     devices = {score.device for score in scores}
-    one_gpu = len(devices) == 1 and scores[0].device.type == "cuda"
-    return one_gpu and has_triton() and all(score.dtype != torch.float64 for score in scores)
+    return len(devices) == 1 and runs_kernels(*devices) and torch.float64 not in {score.dtype for score in scores}
 
 
 class TorchRanking:

@@ -172,11 +172,11 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it before that only to read or clip the gradients as the
         optimizer will see them; growth still sees the dense gradients.
         """
-        self._updates.keep_gradients(self._clock)
+        masked = self._updates.keep_gradients(self._clock)
         if self._hidden is not None:
             self._hidden.pull_back()
         else:
-            self._zeros.mask_gradients()
+            self._zeros.mask_gradients(masked)
 
     def advance(self) -> None:
         """Count one optimizer step and, if it is time, update the masks.
@@ -247,7 +247,7 @@ class Sparsifier:
         for name, layer in self._layers.items():
             layer.mask.copy_(saved.masks[name])
             layer.seed = saved.seed
-            layer.gradient = None
+        self._updates.forget_gradients()
         self._net.active.copy_(torch.tensor([int(mask.sum()) for mask in saved.masks.values()]))
         self._clock = Clock(saved.step, self._clock.total_steps, self._clock.steps_per_epoch)
         self._updates.target = saved.target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ def to_device(values: Any, device: torch.device) -> Tensor:
     return host.to(device)
 
 
-def constant(values: int | Sequence[int], device: torch.device) -> Tensor:
+def constant(values: int | Iterable[int], device: torch.device) -> Tensor:
     """The same, found again by its contents when asked for once more; not to be written to.
 
     Kept for each stream apart: on another stream, the copy to the device might not be done yet.
@@ -33,4 +33,4 @@ def _kept(values: int | tuple[int, ...], device: torch.device, stream: int) -> T
 
 def stream_of(device: torch.device) -> int:
     """The device's current stream, as a number."""
-    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    return torch._C._cuda_getCurrentRawStream(device.index or 0) if device.type == "cuda" else 0

@@ -36,7 +36,10 @@ class Zeros:
         """Name to mask of every parameter that has zeros."""
         return {layer.name: layer.mask for layer in self._layers}
 
-    def mask_gradients(self) -> None:
+    def mask_gradients(self, masked: bool) -> None:
+        """``masked``: by their own masks, those of the sparse layers are so already."""
+        if masked and self._followers is None:
+            return
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
     def apply_masks(self, may_be_sparse: bool, may_change: bool, may_regrow: bool) -> None:
@@ -70,5 +73,11 @@ class Zeros:
             self._zero()
 
     def _zero(self) -> None:
-        zero_inactive((layer.weight, layer.mask) for layer in self._layers)
-        self._state.clear_inactive(self._layers)
+        """Weights become zero, and their optimizer state that of a weight never trained, where they are inactive."""
+        zeroed: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.mask) for layer in self._layers]
+        for layer, tensor, fresh in self._state.of(self._layers):
+            if fresh:
+                tensor.detach().masked_fill_(~layer.mask, fresh)
+            else:
+                zeroed.append((tensor, layer.mask))
+        zero_inactive(zeroed)

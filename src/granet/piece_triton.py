@@ -1,0 +1,25 @@
+"""How a kernel finds its way in the tables of ``layer_table.py``."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def this_piece(pieces):
+    """This program's layer, where in it the program's piece begins, and how long that is."""
+    row = pieces + 4 * tl.program_id(0)
+    return tl.load(row), tl.load(row + 1), tl.load(row + 2).to(tl.int32)
+
+
+@triton.jit
+def pieces_of_layer(pieces):
+    """How many programs share this program's layer."""
+    return tl.load(pieces + 4 * tl.program_id(0) + 3)
+
+
+@triton.jit
+def address(addresses, layer, start, TYPE: tl.constexpr):
+    """Where a piece of a layer's tensor begins."""
+    return tl.load(addresses + layer).to(tl.pointer_type(TYPE)) + start
