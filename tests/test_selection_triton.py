@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
+from granet.digit_triton import DIGITS
 from granet.selection import TorchRanking
-from granet.selection_triton import DIGITS, TritonRanking
+from granet.selection_triton import TritonRanking
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = (100, 1, 33)

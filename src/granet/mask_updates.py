@@ -78,7 +78,6 @@ class MaskUpdates:
 
     def forget_gradients(self) -> None:
         forget_gradients(self._net.layers)
-        self._finite = None
 
     def _remembers_next(self, clock: Clock) -> bool:
         return self._memory is not None and self._memory.wants(clock.step + 1, self.steps)
@@ -106,6 +105,7 @@ class MaskUpdates:
         self.forget_gradients()
 
     def _all_finite(self, layers: Sequence[SparseLayer]) -> Tensor:
+        """Whether the update reads only finite gradients; known already if all were taken, and nothing else came."""
         if self._finite is not None and all(layer.gradient_source is not None for layer in layers):
             return self._finite.to(self._net.device)
         return all_finite((layer.gradient for layer in layers if layer.gradient is not None), self._net.device)

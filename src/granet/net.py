@@ -5,7 +5,6 @@ A method proposes new masks here; it never touches a weight. The sparsifier open
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -60,9 +59,8 @@ class SparseNet:
         self._draw = draw
         self._accept = accept
         self._movable = list(movable)
-        self._index: Tensor | None = None  # all layers
-        if len(movable) < len(self.layers):
-            self._index = constant([layer.index for layer in movable], self.device)
+        all_move = len(movable) == len(self.layers)
+        self._index = None if all_move else constant([layer.index for layer in movable], self.device)
         # Flat, or in its own shape where a mask's memory lies in another order; written to by commit().
         self._masks = [mask.view(-1) if mask.is_contiguous() else mask for mask in (layer.mask for layer in movable)]
         self._proposed = _flat_copies(self._masks)
@@ -250,6 +248,10 @@ class SparseNet:
         """Inactive weights of each layer, as proposed."""
         return constant([layer.numel for layer in self._movable], self.device) - self._counts
 
+    def _of_movable(self, numbers: Tensor) -> Tensor:
+        """Of numbers for all layers, those of the movable ones."""
+        return numbers if self._index is None else numbers[self._index]
+
     @torch.no_grad()
     def below(self, threshold: Tensor) -> Tensor:
         """Weights of each layer that were active at the start of this proposal and lie below ``threshold`` in size."""
@@ -279,10 +281,6 @@ class SparseNet:
             return None
         return torch.stack([layer.memory["ever_active"].count_nonzero().to(self.device) for layer in self.layers]).sum()
 
-    def _of_movable(self, numbers: Tensor) -> Tensor:
-        """Of numbers for all layers, those of the movable ones."""
-        return numbers if self._index is None else numbers[self._index]
-
     # Thinning by one score twice in a row (prune, then drop) is thinning once to the second number, so the selection
     # is put off until a move needs its outcome.
 
@@ -310,7 +308,7 @@ class SparseNet:
         return rank(self._scores(score), self._proposed, among)
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
-        """That share of each layer's active weights."""
+        """That share of each layer's active weights, in double precision."""
         return rounding(self._counts * torch.tensor(ratio, dtype=torch.float64)).long() * self._accept
 
     @property
@@ -325,13 +323,9 @@ class SparseNet:
 
 def _flat_copies(masks: Sequence[Tensor]) -> list[Tensor]:
     """A flat copy of each mask, in logical order; those on one device are copied together."""
-    flat = [mask if mask.ndim == 1 else mask.reshape(-1) for mask in masks]
-    places: dict[torch.device, list[int]] = defaultdict(list)
-    for place, mask in enumerate(flat):
-        places[mask.device].append(place)
-    for here in places.values():
-        together = [flat[place] for place in here]
-        copies = torch.split(torch.cat(together), [mask.numel() for mask in together])
-        for place, copy in zip(here, copies, strict=True):
-            flat[place] = copy
-    return flat
+    copies: dict[int, Tensor] = {}
+    for device in {mask.device for mask in masks}:
+        here = [i for i, mask in enumerate(masks) if mask.device == device]
+        joined = torch.cat([masks[i].flatten() for i in here])
+        copies |= zip(here, torch.split(joined, [masks[i].numel() for i in here]), strict=True)
+    return [copies[i] for i in range(len(masks))]

@@ -1,0 +1,112 @@
+"""The search of all layers together for one key, as Triton kernels.
+
+Numbers of the search, all zero at first: for each layer its rows of bins, one row for each digit, and as many that hold
+how many of its keys are larger; [rounds, layers] finished pieces; [layers] floors within reach. Then, of all layers
+together: how many keys are kept if the next digit is this one, for each digit and bin; the least and the most that can
+be kept; [rounds] prefixes.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from granet.digit_triton import END, STEPS, count_digit
+from granet.piece_triton import address, pieces_of_layer, this_piece
+
+
+@triton.jit
+def _of_all(numbers, layers, STEP: tl.constexpr):
+    """Where the numbers of all layers together begin."""
+    return numbers + layers * (2 * STEP.rows + STEP.rounds + 1)
+
+
+@triton.jit
+def _floors(numbers, layers, STEP: tl.constexpr):
+    return numbers + layers * (2 * STEP.rows + STEP.rounds)
+
+
+@triton.jit
+def _narrow(total, numbers, layers, STEP: tl.constexpr):
+    """What the least key that is kept begins with, by the digits counted so far; how many are kept in all."""
+    BINS: tl.constexpr = 1 << STEP.before
+    of_all = _of_all(numbers, layers, STEP)
+    goal = tl.minimum(tl.maximum(tl.load(total), tl.load(of_all + STEP.rows)), tl.load(of_all + STEP.rows + 1))
+    kept = tl.load(of_all + STEP.row - BINS + tl.arange(0, BINS))
+    digit = tl.sum((kept >= goal).to(tl.int32), 0) - 1
+    return (tl.load(of_all + STEP.rows + 1 + STEP.round) << STEP.before) | digit, goal
+
+
+@triton.jit
+def _search_globally(
+    tensors, masks, pieces, total, floors, numbers, layers,
+    STEP: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Count one digit. Whoever finishes last in a layer adds up, for each bin, how many of its keys are kept."""
+    BINS: tl.constexpr = 1 << STEP.width
+    layer, start, length = this_piece(pieces)
+    scores = address(tensors, layer, start, DTYPE)
+    mask = address(masks, layer, start, tl.uint8)
+    of_all = _of_all(numbers, layers, STEP)
+    prefix = layer * 0
+    if STEP.round > 0:
+        prefix, _ = _narrow(total, numbers, layers, STEP)
+        if tl.program_id(0) == 0:
+            tl.store(of_all + STEP.rows + 2 + STEP.round, prefix)
+    row = numbers + layers * STEP.row + layer * BINS
+    count_digit(scores, mask, length, prefix, row, row, STEP, False, AMONG, PIECE, BLOCK)
+    tl.debug_barrier()  # the whole program has added its part before it says so
+    finished = numbers + layers * (2 * STEP.rows + STEP.round) + layer
+    if tl.atomic_add(finished, 1) == pieces_of_layer(pieces) - 1:
+        bins = tl.arange(0, BINS)
+        found = tl.load(row + bins, cache_modifier=".cg")
+        larger = layer * 0
+        if STEP.round > 0:
+            BEFORE: tl.constexpr = 1 << STEP.before
+            larger = tl.load(
+                numbers + layers * (STEP.rows + STEP.row - BEFORE) + layer * BEFORE + (prefix & (BEFORE - 1))
+            )
+        at_least = larger + tl.cumsum(found, 0, reverse=True)
+        tl.store(row + layers * STEP.rows + bins, at_least - found)
+        if STEP.round == 0:
+            there = tl.sum(found, 0)
+            floor = tl.minimum(tl.load(floors + layer), there)
+            tl.store(_floors(numbers, layers, STEP) + layer, floor)
+            tl.atomic_add(of_all + STEP.rows, floor, sem="relaxed")
+            tl.atomic_add(of_all + STEP.rows + 1, there, sem="relaxed")
+        else:
+            floor = tl.load(_floors(numbers, layers, STEP) + layer)
+        tl.atomic_add(of_all + STEP.row + bins, tl.maximum(at_least, floor), sem="relaxed")
+
+
+@triton.jit
+def _share(total, shares, numbers, layers, STEP: tl.constexpr, LAYERS: tl.constexpr):
+    """The counts, as ``selection.fill`` makes them of what was found: ties go to earlier layers first."""
+    BINS: tl.constexpr = 1 << STEP.before
+    threshold, goal = _narrow(total, numbers, layers, STEP)
+    layer = tl.arange(0, LAYERS)
+    there = layer < layers
+    ties = numbers + layers * (STEP.row - BINS) + layer * BINS + (threshold & (BINS - 1))
+    larger = tl.load(ties + layers * STEP.rows, mask=there, other=0)
+    reached = larger + tl.load(ties, mask=there, other=0)
+    floor = tl.load(_floors(numbers, layers, STEP) + layer, mask=there, other=0)
+    least = tl.maximum(larger, floor)
+    spare = tl.maximum(reached, floor) - least
+    left = goal - tl.sum(least, 0) - (tl.cumsum(spare, 0) - spare)
+    tl.store(shares + layer, least + tl.minimum(tl.maximum(left, 0), spare), mask=there)
+
+
+def share_out(
+    tables: tuple[Tensor, Tensor, Tensor], total: Tensor, floors: Tensor, constants: tuple[object, ...]
+) -> tuple[Tensor, Tensor]:
+    """How many candidates each layer keeps, and the numbers of the search: the rows of the first digit come first."""
+    layers = len(floors)
+    numbers = floors.new_zeros(layers * (2 * END.rows + END.rounds + 1) + END.rows + 2 + END.rounds)
+    shares = torch.empty_like(floors)
+    with torch.cuda.device_of(floors):
+        for step in STEPS:
+            _search_globally[(len(tables[-1]),)](*tables, total, floors, numbers, layers, step, *constants)
+        _share[(1,)](total, shares, numbers, layers, END, triton.next_power_of_2(layers))
+    return shares, numbers
