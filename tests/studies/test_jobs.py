@@ -71,7 +71,7 @@ def test_a_run_waits_for_its_parent(tmp_path: Path, how) -> None:
 
 SPEC = """
 batch_size = 128
-epochs = 60
+epochs = 20
 sparsity = 0.8
 seed = [0, 1, 2]
 method = "static"
