@@ -16,7 +16,7 @@ import pytest
 from granet.cli import main
 
 KILLS = 20
-EPOCHS = 120
+EPOCHS = 80
 COMMAND = "train --batch-size 128 --no-dense-twin --checkpoint-every 0.02 --epochs"
 
 
@@ -62,7 +62,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
         process = fork(folder)
         if kill % 5:
             wait_for_training(folder, process)
-        time.sleep(moments.uniform(0, 1))
+        time.sleep(moments.uniform(0, 0.5))
         assert process.is_alive(), f"the run was over before kill {kill}"
         process.kill()
         process.join()
@@ -79,7 +79,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_politely_and_is_resumed(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path / "here", epochs=20)
+    process = start(tmp_path / "here", epochs=8)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "here").glob("runs/*/checkpoint-*.pt")):
         assert time.monotonic() < deadline and process.poll() is None
@@ -88,5 +88,5 @@ def test_an_interrupt_ends_politely_and_is_resumed(tmp_path: Path, number: signa
     assert process.wait(timeout=30) == 130
     run = run_folder(tmp_path / "here")
     assert not (run / "summary.json").exists()
-    assert start(tmp_path / "here", epochs=20).wait(timeout=120) == 0
+    assert start(tmp_path / "here", epochs=8).wait(timeout=120) == 0
     assert (run / "summary.json").exists()
