@@ -20,13 +20,18 @@ PIECE = 8 * BLOCK
 """Elements that one program walks through, a block at a time."""
 
 
+TRITON = (3, 6)
+"""The first version that the kernels were seen to work with; older ones have no masked histograms. It comes with torch
+2.10."""
+
+
 @cache
 def has_triton() -> bool:
     try:
-        import triton  # noqa: F401
+        import triton
     except ImportError:
         return False
-    return True
+    return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= TRITON
 
 
 def runs_kernels(device: torch.device) -> bool:
