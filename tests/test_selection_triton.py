@@ -112,11 +112,11 @@ def test_the_numbers_asked_for_are_left_alone() -> None:
 
 def test_more_pieces_than_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece looks back at the ties of all earlier ones, 128 pieces at a time."""
-    mask = torch.ones(64 * 140, dtype=torch.bool, device=DEVICE)
-    TritonRanking([torch.ones(64 * 140, device=DEVICE)], [mask], True).select(
-        torch.tensor([64 * 137 + 5], device=DEVICE)
-    )
-    assert mask.cpu().nonzero().squeeze(1).tolist() == list(range(64 * 137 + 5))
+    monkeypatch.setattr("granet.layer_table.PIECE", 32)
+    mask = torch.ones(32 * 135, dtype=torch.bool, device=DEVICE)
+    winners = torch.tensor([32 * 133 + 5], device=DEVICE)
+    TritonRanking([torch.ones(32 * 135, device=DEVICE)], [mask], True).select(winners)
+    assert mask.cpu().nonzero().squeeze(1).tolist() == list(range(int(winners)))
 
 
 def test_digits_make_up_a_key() -> None:
