@@ -10,7 +10,7 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import Positional
 
-from granet.cli.device import STREAMS, choose_device
+from granet.cli.device import choose_device, choose_packed
 from granet.cli.sweep import train_all
 from granet.data import load
 from granet.studies.jobs import Place
@@ -48,8 +48,8 @@ class Reproduce:
     """Where the run folders go."""
     results: Path = Path("results")
     """Where the results of finished runs are kept."""
-    packed: int = STREAMS
-    """Runs at once."""
+    packed: int | None = None
+    """Runs at once; by default one per CPU core, or some on a GPU."""
     data_dir: Path | None = None
     """Where the files of the image sets are; by default the folder that GRANET_DATA names."""
     device: str | None = None
@@ -78,5 +78,6 @@ class Reproduce:
         for name in sorted({recipe.data for recipe in missing}):
             load(name, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
         place = Place(device, self.out, self.data_dir)
-        for recipe in train_all(console, missing, place, self.packed):
+        packed = choose_packed(self.packed, None, device)
+        for recipe in train_all(console, missing, place, packed):
             table.keep(recipe, self.out, self.results)

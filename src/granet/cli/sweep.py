@@ -36,7 +36,7 @@ class Sweep:
     out: Path = Path("runs")
     """Where the run folders and `results.csv` go."""
     packed: int | None = None
-    """Runs at once. By default what the file says, else one process per CPU core, or three streams of a GPU."""
+    """Runs at once. By default what the file says, else one process per CPU core, or five streams of a GPU."""
     data_dir: Path | None = None
     """Where the files of image sets are; by default the folder that GRANET_DATA names."""
     device: str | None = None

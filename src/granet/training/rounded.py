@@ -2,7 +2,7 @@
 
 Autocast rounds every weight again in each forward pass and widens every gradient in each backward pass. Here the
 optimizer writes the rounded weight in its one pass over them, and reads the gradient as it comes: the same numbers bit
-for bit, with a third of the memory traffic and two kernels for each weight less.
+for bit, with a third less memory traffic for each weight and two kernels less.
 """
 
 from __future__ import annotations
