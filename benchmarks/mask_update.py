@@ -5,7 +5,8 @@
 The usual way is what published implementations do: join all |w| and take a sorted top-k for the global threshold, then
 in every layer two full sorts, one to drop and one to grow. Ours is the whole of what an update step adds to a training
 step: keeping the dense gradients, masking them, selecting, and masking weights and optimizer state. Both start from the
-same weights, gradients and masks. On a GPU ours runs with every wait of the host for the device made an error.
+same weights, gradients and masks, and no garbage is collected while the clock runs, as in ``timeit``. On a GPU ours
+runs with every wait of the host for the device made an error.
 
 Extra memory is the peak above what was held before, as a multiple of the bytes of the weights: on a GPU what PyTorch
 allocated; on Linux resident memory, in a process of its own whose C allocator returns freed memory at once.
@@ -14,6 +15,7 @@ allocated; on Linux resident memory, in a process of its own whose C allocator r
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -80,7 +82,10 @@ def measure(device: torch.device, repeats: int) -> dict[str, Any]:
         }
         for name, call in calls.items():
             forbid_waiting = device.type == "cuda" and name == "ours" and repeat > 1  # the first two look for leaks
+            gc.collect()
+            gc.disable()
             taken, memory[name] = run(call, device, forbid_waiting)
+            gc.enable()
             if repeat > 0:
                 seconds[name].append(taken)
         if abs(sparsifier.sparsity - method.target(clock)) > 1e-7:

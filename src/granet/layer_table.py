@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -45,16 +46,19 @@ def addresses(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def pieces(tensors: Sequence[Tensor]) -> Tensor:
-    """[pieces, 4]: the layer of a piece, where in it the piece starts, its length, and the layer's number of pieces."""
+    """[pieces, 5]: the layer of a piece, where in it the piece starts, its length, the layer's number of pieces, and
+    where the piece would start if all layers lay in one row.
+    """
     device = tensors[0].device
     return _pieces(tuple(map(Tensor.numel, tensors)), device, stream_of(device), PIECE)
 
 
 @lru_cache(maxsize=64)
 def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int, piece: int) -> Tensor:
+    before = accumulate(sizes, initial=0)
     rows = [
-        (layer, start, min(piece, size - start), -(-size // piece))
-        for layer, size in enumerate(sizes)
+        (layer, start, min(piece, size - start), -(-size // piece), first + start)
+        for layer, (size, first) in enumerate(zip(sizes, before, strict=False))
         for start in range(0, size, piece)
     ]
     return to_device(rows, device)

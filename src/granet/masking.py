@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import compress
 
 import torch
 from torch import Tensor
@@ -21,19 +22,21 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     (NaN * 0 is NaN), so that inactive weights stay exactly zero whatever a gradient holds. It is also several times
     faster than multiplying floats by a bool mask. On a GPU a Triton kernel writes the zeros of all layers at once.
     """
-    groups: dict[tuple[torch.device, torch.dtype, bool], tuple[list[Tensor], list[Tensor]]] = defaultdict(
-        lambda: ([], [])
-    )
+    groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
     for tensor, mask in pairs:
-        tensors, masks = groups[tensor.device, tensor.dtype, _alike(tensor, mask)]
+        tensors, masks = groups[tensor.device, tensor.dtype]
         tensors.append(tensor)
         masks.append(mask)
-    for (device, _, alike), (tensors, masks) in groups.items():
-        if alike and runs_kernels(device):
+    for (device, _), (tensors, masks) in groups.items():
+        if runs_kernels(device):
             from granet import masking_triton
 
-            masking_triton.zero_inactive(tensors, masks)
-        else:
+            alike = _alike(tensors, masks)
+            if any(alike):
+                masking_triton.zero_inactive(list(compress(tensors, alike)), list(compress(masks, alike)))
+            different = [not same for same in alike]
+            tensors, masks = list(compress(tensors, different)), list(compress(masks, different))
+        if tensors:
             integer = _INTEGER[tensors[0].element_size()]
             torch._foreach_mul_([tensor.detach().view(integer) for tensor in tensors], masks)
 
@@ -44,11 +47,8 @@ def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Ten
 
     Also whether no element is NaN or infinite, where that is seen on the way: on a GPU one Triton kernel does it all.
     """
-    device, dtype = tensors[0].device, tensors[0].dtype
-    if runs_kernels(device) and all(
-        tensor.device == device and tensor.dtype is dtype and _alike(tensor, mask)
-        for tensor, mask in zip(tensors, masks, strict=True)
-    ):
+    places = {(tensor.device, tensor.dtype) for tensor in tensors}
+    if len(places) == 1 and runs_kernels(tensors[0].device) and all(_alike(tensors, masks)):
         from granet import masking_triton
 
         return masking_triton.take_dense(tensors, masks)
@@ -75,6 +75,11 @@ def all_finite(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
     return finite[0] if len(finite) == 1 else torch.stack(finite).all()
 
 
-def _alike(tensor: Tensor, mask: Tensor) -> bool:
-    """Whether they lie in memory in the same order; a mask has no gaps."""
-    return (tensor.is_contiguous() and mask.is_contiguous()) or tensor.stride() == mask.stride()
+def _alike(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> list[bool]:
+    """Which of them lie in memory in the same order as their masks; a mask has no gaps."""
+    if all(map(Tensor.is_contiguous, tensors)) and all(map(Tensor.is_contiguous, masks)):
+        return [True] * len(tensors)
+    return [
+        (tensor.is_contiguous() and mask.is_contiguous()) or tensor.stride() == mask.stride()
+        for tensor, mask in zip(tensors, masks, strict=True)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 import triton
@@ -10,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from granet import layer_table as tables
-from granet.piece_triton import address, this_piece
+from granet.piece_triton import address, place_in_row, this_piece
 
 _INTEGER = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 _EXPONENT = {
@@ -50,11 +51,11 @@ def _see_finite(tensors, pieces, finite, EXPONENT: tl.constexpr, INTEGER: tl.con
 @triton.jit
 def _take_dense(tensors, masks, copies, pieces, finite, EXPONENT: tl.constexpr, INTEGER: tl.constexpr,
                 PIECE: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Both of the above, after a copy is made."""
+    """Both of the above, after a copy is made; the copies lie in one row."""
     layer, start, length = this_piece(pieces)
     tensor = address(tensors, layer, start, INTEGER)
     mask = address(masks, layer, start, tl.uint8)
-    copy = address(copies, layer, start, INTEGER)
+    copy = copies.to(tl.pointer_type(INTEGER), bitcast=True) + place_in_row(pieces)
     seen = tl.zeros([BLOCK], tl.int32)
     for step in range(0, PIECE, BLOCK):
         offsets = step + tl.arange(0, BLOCK)
@@ -93,11 +94,12 @@ def all_finite(tensors: Sequence[Tensor]) -> Tensor:
 def take_dense(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     """Copies, and whether they are finite; then as :func:`zero_inactive`, and for the same tensors."""
     dtype, pieces = tensors[0].dtype, tables.pieces(tensors)
-    copies = [torch.empty_like(tensor) for tensor in tensors]
+    row = torch.empty(sum(map(Tensor.numel, tensors)), dtype=dtype, device=pieces.device)
     finite = torch.ones((), dtype=torch.bool, device=pieces.device)
     with torch.cuda.device_of(pieces):
         _take_dense[(len(pieces),)](
-            tables.addresses(tensors), tables.addresses(masks), tables.addresses(copies), pieces,
-            finite.view(torch.uint8), _EXPONENT[dtype], _INTEGER[dtype.itemsize], tables.PIECE, tables.BLOCK,
+            tables.addresses(tensors), tables.addresses(masks), row, pieces, finite.view(torch.uint8),
+            _EXPONENT[dtype], _INTEGER[dtype.itemsize], tables.PIECE, tables.BLOCK,
         )  # fmt: skip
-    return copies, finite
+    starts = accumulate(map(Tensor.numel, tensors), initial=0)
+    return [row.as_strided(t.shape, t.stride(), at) for t, at in zip(tensors, starts, strict=False)], finite

@@ -6,7 +6,8 @@ A method proposes new masks here; it never touches a weight. The sparsifier open
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -61,8 +62,7 @@ class SparseNet:
         self._movable = list(movable)
         all_move = len(movable) == len(self.layers)
         self._index = None if all_move else constant([layer.index for layer in movable], self.device)
-        # Flat, or in its own shape where a mask's memory lies in another order; written to by commit().
-        self._masks = [mask.view(-1) if mask.is_contiguous() else mask for mask in (layer.mask for layer in movable)]
+        self._masks = [self._flat_masks[layer.index] for layer in movable]  # written to by commit()
         self._proposed = _flat_copies(self._masks)
         self._counts = self._of_movable(self.active)
         self._thinning: tuple[Score, Ranking] | None = None
@@ -247,6 +247,16 @@ class SparseNet:
     def room(self) -> Tensor:
         """Inactive weights of each layer, as proposed."""
         return constant([layer.numel for layer in self._movable], self.device) - self._counts
+
+    @cached_property
+    def _flat_masks(self) -> list[Tensor]:
+        """Every layer's mask, flat, or in its own shape where its memory lies in another order."""
+        masks = [layer.mask for layer in self.layers]
+        return [mask.view(-1) if mask.is_contiguous() else mask for mask in masks]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without views of the masks, which pickling would cut off from them."""
+        return {name: value for name, value in self.__dict__.items() if name != "_flat_masks"}
 
     def _of_movable(self, numbers: Tensor) -> Tensor:
         """Of numbers for all layers, those of the movable ones."""

@@ -9,14 +9,20 @@ import triton.language as tl
 @triton.jit
 def this_piece(pieces):
     """This program's layer, where in it the program's piece begins, and how long that is."""
-    row = pieces + 4 * tl.program_id(0)
+    row = pieces + 5 * tl.program_id(0)
     return tl.load(row), tl.load(row + 1), tl.load(row + 2).to(tl.int32)
 
 
 @triton.jit
 def pieces_of_layer(pieces):
     """How many programs share this program's layer."""
-    return tl.load(pieces + 4 * tl.program_id(0) + 3)
+    return tl.load(pieces + 5 * tl.program_id(0) + 3)
+
+
+@triton.jit
+def place_in_row(pieces):
+    """Where this program's piece begins if all layers lie in one row."""
+    return tl.load(pieces + 5 * tl.program_id(0) + 4)
 
 
 @triton.jit

@@ -33,14 +33,21 @@ EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
 class Run:
     """A small convolutional net with its optimizer and sparsifier; the classifier is left out of the pattern."""
 
-    def __init__(self, method: str, pattern: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        method: str,
+        pattern: str,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        layout: torch.memory_format = torch.contiguous_format,
+    ) -> None:
         torch.manual_seed(seed)
         self.model = nn.Sequential(
             nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(),
             nn.ConvTranspose2d(8, 8, 2, groups=2), nn.BatchNorm2d(8), nn.ReLU(),
             nn.Conv2d(8, 12, 3, bias=False), nn.BatchNorm2d(12), nn.ReLU(),
             nn.Flatten(), nn.Linear(48, 4),
-        ).to(dtype)  # fmt: skip
+        ).to(dtype=dtype, memory_format=layout)  # fmt: skip
         self.dtype = dtype
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.sparsifier = granet.sparsify(
@@ -167,13 +174,10 @@ def test_other_dtypes(pattern: str, dtype: torch.dtype) -> None:
 
 @ALL
 def test_the_memory_layout_does_not_matter(pattern: str) -> None:
-    plain, last = Run("rigl-itop", pattern), Run("rigl-itop", pattern)
     masks = []
-    for run in (plain, last):
-        if run is last:
-            run.model.to(memory_format=torch.channels_last)
-            for layer in run.sparsifier.layers.values():
-                layer.mask = layer.mask.to(memory_format=torch.channels_last)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        run = Run("rigl-itop", pattern, layout=layout)
+        assert run.sparsifier.masks["0.weight"].is_contiguous(memory_format=layout)
         for layer in run.sparsifier.layers.values():
             layer.weight.grad = torch.randn(layer.weight.shape, generator=torch.Generator().manual_seed(1))
         for _ in range(2):
