@@ -82,7 +82,6 @@ def measure(device: torch.device, repeats: int) -> dict[str, Any]:
         }
         for name, call in calls.items():
             forbid_waiting = device.type == "cuda" and name == "ours" and repeat > 1  # the first two look for leaks
-            gc.collect()
             gc.disable()
             taken, memory[name] = run(call, device, forbid_waiting)
             gc.enable()

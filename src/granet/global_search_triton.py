@@ -8,12 +8,15 @@ be kept; [rounds] prefixes.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from granet.digit_triton import END, STEPS, count_digit
+from granet.launch import launch
 from granet.piece_triton import address, pieces_of_layer, this_piece
 
 
@@ -99,7 +102,7 @@ def _share(total, shares, numbers, layers, STEP: tl.constexpr, LAYERS: tl.conste
 
 
 def share_out(
-    tables: tuple[Tensor, Tensor, Tensor], total: Tensor, floors: Tensor, constants: tuple[object, ...]
+    tables: tuple[Tensor, Tensor, Tensor], total: Tensor, floors: Tensor, constants: tuple[Hashable, ...]
 ) -> tuple[Tensor, Tensor]:
     """How many candidates each layer keeps, and the numbers of the search: the rows of the first digit come first."""
     layers = len(floors)
@@ -107,6 +110,6 @@ def share_out(
     shares = torch.empty_like(floors)
     with torch.cuda.device_of(floors):
         for step in STEPS:
-            _search_globally[(len(tables[-1]),)](*tables, total, floors, numbers, layers, step, *constants)
-        _share[(1,)](total, shares, numbers, layers, END, triton.next_power_of_2(layers))
+            launch(_search_globally, len(tables[-1]), (*tables, total, floors, numbers), layers, step, *constants)
+        launch(_share, 1, (total, shares, numbers), layers, END, triton.next_power_of_2(layers))
     return shares, numbers

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from granet import layer_table as tables
+from granet.launch import launch
 from granet.piece_triton import address, place_in_row, this_piece
 
 _INTEGER = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
@@ -20,6 +21,7 @@ _EXPONENT = {
     torch.float32: 0x7F800000,
     torch.float64: 0x7FF0000000000000,
 }
+_SIZES = tables.PIECE, tables.BLOCK
 
 
 @triton.jit
@@ -72,10 +74,8 @@ def zero_inactive(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> None:
     """In place, for tensors of one device and dtype that lie in memory as their masks do."""
     pieces = tables.pieces(tensors)
     with torch.cuda.device_of(pieces):
-        _zero_inactive[(len(pieces),)](
-            tables.addresses(tensors), tables.addresses(masks), pieces, _INTEGER[tensors[0].element_size()],
-            tables.PIECE, tables.BLOCK,
-        )  # fmt: skip
+        arguments = tables.addresses(tensors), tables.addresses(masks), pieces
+        launch(_zero_inactive, len(pieces), arguments, _INTEGER[tensors[0].element_size()], *_SIZES)
 
 
 def all_finite(tensors: Sequence[Tensor]) -> Tensor:
@@ -84,10 +84,8 @@ def all_finite(tensors: Sequence[Tensor]) -> Tensor:
     dtype, pieces = tensors[0].dtype, tables.pieces(tensors)
     finite = torch.ones((), dtype=torch.bool, device=pieces.device)
     with torch.cuda.device_of(pieces):
-        _see_finite[(len(pieces),)](
-            tables.addresses(tensors), pieces, finite.view(torch.uint8), _EXPONENT[dtype], _INTEGER[dtype.itemsize],
-            tables.PIECE, tables.BLOCK,
-        )  # fmt: skip
+        arguments = tables.addresses(tensors), pieces, finite.view(torch.uint8)
+        launch(_see_finite, len(pieces), arguments, _EXPONENT[dtype], _INTEGER[dtype.itemsize], *_SIZES)
     return finite
 
 
@@ -97,9 +95,14 @@ def take_dense(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[list
     row = torch.empty(sum(map(Tensor.numel, tensors)), dtype=dtype, device=pieces.device)
     finite = torch.ones((), dtype=torch.bool, device=pieces.device)
     with torch.cuda.device_of(pieces):
-        _take_dense[(len(pieces),)](
-            tables.addresses(tensors), tables.addresses(masks), row, pieces, finite.view(torch.uint8),
-            _EXPONENT[dtype], _INTEGER[dtype.itemsize], tables.PIECE, tables.BLOCK,
-        )  # fmt: skip
+        arguments = tables.addresses(tensors), tables.addresses(masks), row, pieces, finite.view(torch.uint8)
+        launch(_take_dense, len(pieces), arguments, _EXPONENT[dtype], _INTEGER[dtype.itemsize], *_SIZES)
+    return _cut(row, tensors), finite
+
+
+def _cut(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The parts of the row, in the shapes and layouts of the tensors."""
+    if all(map(Tensor.is_contiguous, tensors)):
+        return list(torch._utils._unflatten_dense_tensors(row, tensors))  # all in one call
     starts = accumulate(map(Tensor.numel, tensors), initial=0)
-    return [row.as_strided(t.shape, t.stride(), at) for t, at in zip(tensors, starts, strict=False)], finite
+    return [row.as_strided(tensor.shape, tensor.stride(), at) for tensor, at in zip(tensors, starts, strict=False)]

@@ -336,6 +336,6 @@ def _flat_copies(masks: Sequence[Tensor]) -> list[Tensor]:
     copies: dict[int, Tensor] = {}
     for device in {mask.device for mask in masks}:
         here = [i for i, mask in enumerate(masks) if mask.device == device]
-        joined = torch.cat([masks[i].flatten() for i in here])
+        joined = torch.cat([masks[i] if masks[i].ndim == 1 else masks[i].flatten() for i in here])
         copies |= zip(here, torch.split(joined, [masks[i].numel() for i in here]), strict=True)
     return [copies[i] for i in range(len(masks))]

@@ -20,6 +20,7 @@ from torch import Tensor
 from granet import layer_table as tables
 from granet.digit_triton import END, STEPS, count_digit, keys_at
 from granet.global_search_triton import share_out
+from granet.launch import launch
 from granet.piece_triton import address, this_piece
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -128,11 +129,11 @@ class TritonRanking:
         layers, programs = len(counts), len(self._tables[-1])
         numbers = counts.new_zeros(layers * (END.rows + 2 * END.rounds) + (programs << END.before) // 2)
         leading, steps = (numbers, STEPS) if self._leading is None else (self._leading, STEPS[1:])
-        arguments = (*self._tables, counts, leading, numbers, layers)
+        arguments = (*self._tables, counts, leading, numbers)
         with torch.cuda.device_of(counts):
             for step in steps:
-                _search_layers[(programs,)](*arguments, step, *self._constants)
-            _mark[(programs,)](*arguments, END, *self._constants)
+                launch(_search_layers, programs, arguments, layers, step, *self._constants)
+            launch(_mark, programs, arguments, layers, END, *self._constants)
 
     def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
         shares, self._leading = share_out(self._tables, total, floors, self._constants)

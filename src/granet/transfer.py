@@ -12,10 +12,8 @@ from torch import Tensor
 
 def to_device(values: Any, device: torch.device) -> Tensor:
     """Whole numbers (nested lists of them) as an int64 tensor on the device, without waiting for it."""
-    host = torch.tensor(values, dtype=torch.int64)
-    if device.type == "cuda":
-        return host.pin_memory().to(device, non_blocking=True)
-    return host.to(device)
+    on_gpu = device.type == "cuda"
+    return torch.tensor(values, dtype=torch.int64, pin_memory=on_gpu).to(device, non_blocking=on_gpu)
 
 
 def constant(values: int | Iterable[int], device: torch.device) -> Tensor:
