@@ -10,11 +10,12 @@ from safetensors.torch import load_file
 
 import granet
 from granet.data import load
+from granet.models import create_model
 from granet.studies import jobs
 from granet.studies.jobs import Place
 from granet.studies.spec import read_spec
 from granet.training import Recipe, Run, RunDir, Training
-from granet.training.gate import CAPTURE
+from granet.training.gate import GATE
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="a step is replayed on a GPU only")
 
@@ -71,13 +72,20 @@ def test_runs_on_streams_equal_runs_alone(tmp_path: Path, gpu: torch.device) -> 
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
-def test_a_step_is_captured_beside_threads_that_wait_for_the_device(gpu: torch.device) -> None:
-    done, waits = threading.Event(), []
+@pytest.mark.parametrize("compile", [False, True])
+def test_a_step_is_made_beside_threads_that_evaluate_a_model(gpu: torch.device, compile: bool) -> None:
+    """They wait for the device, and they call modules."""
+    done, waits, errors = threading.Event(), [], []
+    model = create_model("digits_net", num_classes=10, in_channels=1).eval().to(gpu)
 
     def work() -> None:
         while not done.is_set():
-            with CAPTURE.working():
-                torch.cuda.synchronize()
+            try:
+                with GATE.working(), torch.no_grad():
+                    model(torch.zeros(8, 1, 8, 8, device=gpu))
+                    torch.cuda.synchronize()
+            except Exception as error:
+                errors.append(error)
             waits.append(True)
 
     thread = threading.Thread(target=work)
@@ -85,11 +93,12 @@ def test_a_step_is_captured_beside_threads_that_wait_for_the_device(gpu: torch.d
     try:
         for seed in range(5):
             before = len(waits)
-            Training(replace(REPEATABLE, seed=seed), load("digits"), device=gpu)
+            Training(replace(REPEATABLE, seed=seed, compile=compile), load("digits"), device=gpu)
             assert len(waits) > before
     finally:
         done.set()
         thread.join()
+    assert not errors
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.method)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,19 @@ def test_a_run_waits_for_its_parent(tmp_path: Path, how) -> None:
     mask = load_file(RunDir.find(tmp_path, first).path / "model.safetensors")["classifier.weight"] != 0
     kept = load_file(RunDir.find(tmp_path, child).path / "model.safetensors")["classifier.weight"] != 0
     assert not (kept & ~mask).any()
+
+
+def test_a_branch_waits_only_for_the_state_that_it_starts_from(tmp_path: Path) -> None:
+    trunk = replace(RECIPES[0], epochs=4, keep=(1,))
+    branch = replace(trunk, method="prune-once", method_fields={"rate": 0.5}, parent=run_name(trunk), keep=())
+    branch = replace(branch, branch_epoch=1, hold=1)
+    waiting = deque([branch])
+    assert jobs._next(waiting, [trunk], tmp_path) is None
+    epochs = Run(trunk, load("digits"), CPU, tmp_path).epochs()
+    next(epochs)
+    assert jobs._next(waiting, [trunk], tmp_path) is branch
+    list(Run(branch, load("digits"), CPU, tmp_path).epochs())
+    assert [record.epoch for record in epochs] == [2, 3, 4]
 
 
 SPEC = """

@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 
 from granet.data import load
+from granet.training.checkpoint import kept_path
 from granet.training.feeds import Data
 from granet.training.interrupt import stop_signals
 from granet.training.recipe import Recipe
@@ -57,13 +58,21 @@ def run_jobs(
     return events(recipes, place, packed, stop)
 
 
-def _next(waiting: deque[Recipe], running: Collection[Recipe]) -> Recipe | None:
-    """Take the first recipe whose parent is not still to come; None if there is none for now."""
+def _next(waiting: deque[Recipe], running: Collection[Recipe], out: Path) -> Recipe | None:
+    """Take the first recipe that waits for no other; None if there is none for now.
+
+    A run waits for its parent to be finished, a branch of one only for the state that it starts from.
+    """
     coming = {run_name(recipe) for recipe in (*waiting, *running)}
-    ready = next((recipe for recipe in waiting if recipe.parent not in coming), None)
-    if ready is not None:
-        waiting.remove(ready)
-    return ready
+    for recipe in waiting:
+        if recipe.parent not in coming or _can_branch(recipe, out):
+            waiting.remove(recipe)
+            return recipe
+    return None
+
+
+def _can_branch(recipe: Recipe, out: Path) -> bool:
+    return recipe.branch_epoch > 0 and kept_path(out / recipe.parent, recipe.branch_epoch).is_file()
 
 
 # On a CPU: a process for each run.
@@ -80,7 +89,7 @@ def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Cal
     try:
         while (waiting and not stop()) or running:
             while len(running) < packed and not stop():
-                recipe = _next(waiting, [recipe for _, recipe in running.values()])
+                recipe = _next(waiting, [recipe for _, recipe in running.values()], place.out)
                 if recipe is None:
                     break
                 ours, theirs = context.Pipe(duplex=False)
@@ -144,12 +153,12 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
         with stream:
             while waiting and not stop():
                 with building:
-                    recipe = _next(waiting, running)
+                    recipe = _next(waiting, running, place.out)
                     if recipe is not None:
                         running.append(recipe)
                         if recipe.data not in loaded:
                             loaded[recipe.data] = load(recipe.data, data_dir=place.data_dir)
-                if recipe is None:  # until a parent is done
+                if recipe is None:  # until a parent is far enough
                     time.sleep(0.5)
                     continue
                 try:

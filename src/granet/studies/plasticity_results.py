@@ -48,10 +48,14 @@ class Point:
 
 
 def points(study: Study, out: Path) -> list[Point]:
-    """The branches that are finished, in the order of the study."""
+    """The branches that are finished, and their trunks as far as they are compared with, in the order of the study."""
     records = cache(lambda trunk: read_records(out, trunk))
-    finished = [branch for branch in study.branches() if RunDir.find(out, branch.recipe).summary is not None]
-    return [point_of(branch, records(branch.trunk), out) for branch in finished]
+    done = cache(lambda recipe: RunDir.find(out, recipe).summary is not None)
+    return [
+        point_of(branch, records(branch.trunk), out)
+        for branch in study.branches()
+        if done(branch.recipe) and (branch.measure == "plasticity" or done(branch.trunk))
+    ]
 
 
 def point_of(branch: Branch, trunk: Sequence[EpochRecord], out: Path) -> Point:

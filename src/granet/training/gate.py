@@ -1,7 +1,9 @@
-"""Many threads train on one GPU, or one of them captures a step alone.
+"""Many threads train on one GPU, or one of them makes its step alone.
 
 While a stream is captured, no thread may wait for the whole device: both that thread and the capture would fail. Such
-waits hide in libraries, where cuDNN tries its kernels or a module is loaded for the first time, so nobody works then.
+waits hide in libraries, where cuDNN tries its kernels or a module is loaded for the first time. While a model is
+compiled, torch traces with its own `nn.Module.__call__` in the place of the usual one, so that no thread may call a
+model. And kernels that are tried beside the work of others are measured wrongly. So nobody works then.
 """
 
 from __future__ import annotations
@@ -45,5 +47,5 @@ class Gate:
                 self._changed.notify_all()
 
 
-CAPTURE = Gate()
-"""Of this process: a capture is felt by all of its threads."""
+GATE = Gate()
+"""Of this process: all of its threads feel a capture, and what torch compiles."""

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from granet.sparsifier import Sparsifier
-from granet.training.gate import CAPTURE
+from granet.training.compiled import compiled, of_many_kinds
+from granet.training.gate import GATE
 from granet.training.rounded import RoundedWeights, counted_apart
 from granet.training.step import Loss
 
@@ -58,7 +59,7 @@ class GraphStep:
             for parameter in _parameters(self._groups):
                 if parameter.requires_grad:
                     optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
-        update = torch.compile(masked_sgd, dynamic=False) if compile else masked_sgd
+        update = compiled(masked_sgd) if compile else masked_sgd
         in_use = sparsifier.in_use if sparsifier else {}
         masks = {id(model.get_parameter(name)): mask for name, mask in in_use.items()}
 
@@ -231,15 +232,16 @@ def _capture(
     current = torch.cuda.current_stream()
     own = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # type: ignore[no-untyped-call]
     own.wait_stream(current)
-    with torch.cuda.stream(own):
-        for _ in range(WARM_UP):
-            forget_gradients()
-            step()
-        forget_gradients()
-    current.wait_stream(own)
     graph = torch.cuda.CUDAGraph()
-    with CAPTURE.alone(), torch.cuda.graph(graph, stream=own, capture_error_mode="thread_local"):
-        step()
+    with GATE.alone(), of_many_kinds():
+        with torch.cuda.stream(own):
+            for _ in range(WARM_UP):
+                forget_gradients()
+                step()
+            forget_gradients()
+        current.wait_stream(own)
+        with torch.cuda.graph(graph, stream=own, capture_error_mode="thread_local"):
+            step()
     for tensor, value in zip(state, before, strict=True):
         tensor.copy_(value)
     return graph

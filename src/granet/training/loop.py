@@ -19,7 +19,7 @@ from granet.models import create_model
 from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
-from granet.training.gate import CAPTURE
+from granet.training.gate import GATE
 from granet.training.graph import GraphStep, needs_optimizer
 from granet.training.learning_rate import learning_rate
 from granet.training.observing import observe
@@ -110,7 +110,7 @@ class Training:
         for epoch in range(len(self.records) + 1, self.recipe.total_epochs + 1):
             with enough_memory(self._device):
                 self._train_epoch(began, between)
-                with CAPTURE.working():
+                with GATE.working():
                     if epoch == self.recipe.total_epochs:
                         self._end()
                     record = self._evaluate(epoch, time.perf_counter() - began)
@@ -124,7 +124,7 @@ class Training:
             self._totals.zero_()
         batches = self._feed.train.epoch(skip=self._batch)
         while True:
-            with CAPTURE.working():
+            with GATE.working():
                 batch = next(batches, None)
                 if batch is None:
                     return
@@ -201,9 +201,8 @@ class Training:
         """On a GPU one CUDA graph, elsewhere the plain step."""
         recipe = self.recipe
         rounded = RoundedWeights(self.model) if self._rounds_weights() else None
-        loss = loss_function(rounded or self.model, recipe.precision, recipe.label_smoothing)
-        if recipe.compile:
-            loss = torch.compile(loss, dynamic=False)
+        copies = rounded.copies if rounded else None
+        loss = loss_function(self.model, recipe.precision, recipe.label_smoothing, copies, recipe.compile)
         if self._device.type != "cuda":
             return eager_step(loss, self._optimizer, self.sparsifier, self._totals, recipe.clip)
         blank = torch.zeros(recipe.batch_size, *self._feed.shape, dtype=torch.uint8, device=self._device)

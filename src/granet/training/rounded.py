@@ -12,32 +12,27 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 PLAIN = {nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear}
 """Modules that autocast runs in bfloat16. Of a subclass it is not known what else it does with its weight."""
 
 
 class RoundedWeights:
-    """A model, to be called, that reads rounded copies of the weights of its convolutions and linear layers.
+    """Rounded copies of the weights of a model's convolutions and linear layers, to be read instead of them.
 
     A backward pass fills the copies' ``.grad``, not the weights'.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
         self._weights = {
             f"{name}.weight" if name else "weight": module.weight
             for name, module in model.named_modules()
             if type(module) in PLAIN and module._parameters["weight"] is not None and module.weight.requires_grad
         }
         copies = {id(weight): weight.detach().to(torch.bfloat16) for weight in self._weights.values()}
-        self._copies = {name: copies[id(weight)].requires_grad_() for name, weight in self._weights.items()}
+        self.copies = {name: copies[id(weight)].requires_grad_() for name, weight in self._weights.items()}
+        """By the names of the weights."""
         self._by_weight = copies
-
-    def __call__(self, images: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(self._model, self._copies, (images,))
-        return outputs
 
     def copy_of(self, weight: Tensor) -> Tensor | None:
         return self._by_weight.get(id(weight))
@@ -45,10 +40,10 @@ class RoundedWeights:
     @torch.no_grad()
     def refresh(self) -> None:
         """Round the weights as they are now."""
-        torch._foreach_copy_(list(self._copies.values()), list(self._weights.values()))
+        torch._foreach_copy_(list(self.copies.values()), list(self._weights.values()))
 
     def forget_gradients(self) -> None:
-        for copy in self._copies.values():
+        for copy in self.copies.values():
             copy.grad = None
 
     @contextmanager
@@ -56,7 +51,7 @@ class RoundedWeights:
         """In this context the weights' ``.grad`` are those of the last backward pass."""
         try:
             for name, weight in self._weights.items():
-                gradient = self._copies[name].grad
+                gradient = self.copies[name].grad
                 weight.grad = None if gradient is None else gradient.to(weight.dtype)
             yield
         finally:

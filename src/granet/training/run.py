@@ -42,7 +42,7 @@ class Run:
         self._loggers = loggers
         if self.summary is None:
             state = load_checkpoint(self.folder.path, device)
-            parent = _finished(recipe.parent, out) if recipe.parent else None
+            parent = _parent(recipe, out) if recipe.parent else None
             branch = load_kept(parent, recipe.branch_epoch, device) if parent and recipe.branch_epoch else None
             self.training = Training(
                 recipe, data, device=device, state=state, workers=workers, parent=parent, branch=branch
@@ -104,9 +104,12 @@ class Run:
         return summary
 
 
-def _finished(parent: str, out: Path) -> Path:
-    """The folder of a finished run, given by its path or by its name under ``out``."""
-    folder = next((path for path in (Path(parent), out / parent) if path.is_dir()), None)
-    if folder is None or RunDir(folder).summary is None:
-        raise ValueError(f"parent={parent!r}: must be the folder of a finished run, or its name in {str(out)!r}")
+def _parent(recipe: Recipe, out: Path) -> Path:
+    """The folder of the recipe's parent, given by its path or by its name under ``out``.
+
+    It must be finished, unless this is a branch, which needs only the state that it starts from.
+    """
+    folder = next((path for path in (Path(recipe.parent), out / recipe.parent) if path.is_dir()), None)
+    if folder is None or (RunDir(folder).summary is None and not recipe.branch_epoch):
+        raise ValueError(f"parent={recipe.parent!r}: must be the folder of a finished run, or its name in {str(out)!r}")
     return folder

@@ -5,15 +5,18 @@ Both leave their sums on the device. The loop reads them once per epoch, so the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from granet.sparsifier import Sparsifier
 from granet.training.batches import Normaliser
+from granet.training.compiled import compiled
 
 Step = Callable[[Tensor, Tensor], None]
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -25,16 +28,33 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     return torch.autocast(device.type, dtype, enabled=precision == "bfloat16", cache_enabled=False)
 
 
-def loss_function(model: Callable[[Tensor], Tensor], precision: str, label_smoothing: float = 0.0) -> Loss:
-    """A function of one batch: its mean loss, and the sums to report, [loss, right answers]."""
+def loss_function(
+    model: nn.Module,
+    precision: str,
+    label_smoothing: float = 0.0,
+    copies: Mapping[str, Tensor] | None = None,
+    compile: bool = False,
+) -> Loss:
+    """A function of one batch: its mean loss, and the sums to report, [loss, right answers].
 
-    def loss_and_sums(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        with autocast(images.device, precision):
-            logits = model(images)
-        loss = functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
-        return loss, torch.stack([loss.detach() * len(labels), _right(logits, labels)])
+    It reads ``copies`` instead of the parameters that have these names.
+    """
+    function = compiled(loss_and_sums) if compile else loss_and_sums
+    return partial(function, model, copies or {}, precision, label_smoothing)
 
-    return loss_and_sums
+
+def loss_and_sums(
+    model: nn.Module,
+    copies: Mapping[str, Tensor],
+    precision: str,
+    label_smoothing: float,
+    images: Tensor,
+    labels: Tensor,
+) -> tuple[Tensor, Tensor]:
+    with autocast(images.device, precision):
+        logits = functional_call(model, dict(copies), (images,)) if copies else model(images)
+    loss = functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
+    return loss, torch.stack([loss.detach() * len(labels), _right(logits, labels)])
 
 
 def eager_step(

@@ -1,0 +1,67 @@
+"""What is compiled for one run serves all runs of its kind, however many kinds there are."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from granet.training.compiled import compiled, of_many_kinds
+from granet.training.rounded import RoundedWeights
+from granet.training.step import loss_function
+
+Graphs = list[fx.GraphModule]
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graphs]:
+    """All graphs that are compiled; they then run as they are."""
+    seen: Graphs = []
+    compile = torch.compile
+
+    def backend(graph: fx.GraphModule, example: list[Tensor]) -> Callable[..., Any]:
+        seen.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: compile(function, backend=backend, **options))
+    torch.compiler.reset()
+    compiled.cache_clear()
+    yield seen
+    torch.compiler.reset()
+    compiled.cache_clear()
+
+
+def net(width: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten(), nn.Linear(width, 4))
+
+
+def train_on_a_batch(model: nn.Module, rounded: bool) -> tuple[Tensor, Tensor]:
+    copies = RoundedWeights(model).copies if rounded else None
+    loss, sums = loss_function(model, "float32" if copies is None else "bfloat16", copies=copies, compile=True)(
+        torch.ones(4, 3, 3, 3), torch.arange(4)
+    )
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss, sums
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_networks_of_one_kind_are_compiled_once(graphs: Graphs, rounded: bool) -> None:
+    losses = set()
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model = net(8)
+        loss, _ = train_on_a_batch(model, rounded)
+        losses.add(loss.item())
+        assert (model[0].weight.grad is None) == rounded
+        assert model[1].num_batches_tracked == 1
+    assert len(graphs) == 1
+    assert len(losses) == 4  # each of its own weights
+
+
+def test_no_kind_is_left_uncompiled(graphs: Graphs) -> None:
+    kinds = range(1, 2 + torch._dynamo.config.recompile_limit)
+    with of_many_kinds():
+        for width in kinds:
+            train_on_a_batch(net(width), rounded=False)
+    assert len(graphs) == len(kinds)
