@@ -56,10 +56,12 @@ def paint(figure: Figure, study: Study, points: Sequence[Point], drops: Sequence
     handles = [Line2D([], [], color=shade, marker="o", markersize=3) for shade in shades]
     handles.append(Line2D([], [], color=DROP, linewidth=1))
     names = [f"pruning rate {rate:g}" for rate in study.rates] + ["learning rate drops"]
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), int(size(study)[0] / LEGEND)))
 
 
 DROP = "#d64550"
+LEGEND = 1.9
+"""Inches that one name takes."""
 
 
 def _panel(
@@ -91,7 +93,7 @@ def write_figure(
         figure = Figure(figsize=size(study), layout="constrained")
         FigureCanvasAgg(figure)
         paint(figure, study, points, drops)
-        figure.suptitle(name, x=0.01, horizontalalignment="left")
+        figure.suptitle(name, x=0.01, horizontalalignment="left", wrap=True)
         for ending in endings:
             with atomic(path.with_suffix(ending)) as temporary:
                 metadata = {"Date" if ending == ".svg" else "Software": None}
