@@ -14,10 +14,10 @@ def launch(kernel: Any, programs: int, tensors: Sequence[Tensor], *constants: Ha
     """``kernel[(programs,)](*tensors, *constants)``, on the current device.
 
     Triton looks at the type and the alignment of every argument of every launch to find out whether it has compiled
-    such a kernel. Here the constants alone tell: whatever varies besides them must not, as with tensors of always the
-    same types that are no parts of others.
+    such a kernel. Here the constants alone tell. So the tensors must have the same types each time, and be whole: those
+    are aligned, parts of others may not be.
     """
-    key = (kernel, tensors[0].get_device(), *constants)
+    key = (id(kernel), tensors[0].get_device(), *constants)  # to hash a kernel takes long
     ready = _READY.get(key)
     if ready is None:
         _READY[key] = kernel[(programs,)](*tensors, *constants)

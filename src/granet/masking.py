@@ -28,17 +28,16 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
         tensors.append(tensor)
         masks.append(mask)
     for (device, _), (tensors, masks) in groups.items():
-        if runs_kernels(device):
+        by_kernel = _alike(tensors, masks) if runs_kernels(device) else [False] * len(tensors)
+        if any(by_kernel):
             from granet import masking_triton
 
-            alike = _alike(tensors, masks)
-            if any(alike):
-                masking_triton.zero_inactive(list(compress(tensors, alike)), list(compress(masks, alike)))
-            different = [not same for same in alike]
-            tensors, masks = list(compress(tensors, different)), list(compress(masks, different))
-        if tensors:
+            masking_triton.zero_inactive(list(compress(tensors, by_kernel)), list(compress(masks, by_kernel)))
+        if not all(by_kernel):
+            others = [not one for one in by_kernel]
             integer = _INTEGER[tensors[0].element_size()]
-            torch._foreach_mul_([tensor.detach().view(integer) for tensor in tensors], masks)
+            bits = [tensor.detach().view(integer) for tensor in compress(tensors, others)]
+            torch._foreach_mul_(bits, list(compress(masks, others)))
 
 
 @torch.no_grad()

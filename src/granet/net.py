@@ -41,6 +41,7 @@ class SparseNet:
         """What the method keeps between updates about the net as a whole."""
         self.start: Mapping[str, Tensor] | None = None
         """The state that the model is to begin with instead of its own; a method may propose it when it begins."""
+        self._tracks_ever_active = False
 
     probe: Probe
     """Batches, a loss and a finished first run to look at: there only while a method begins."""
@@ -79,8 +80,8 @@ class SparseNet:
         else:
             self.active = self.active.index_copy(0, self._index, self._counts)
         del self._masks, self._proposed
-        for layer in self._movable:
-            if "ever_active" in layer.memory:
+        if self._tracks_ever_active:
+            for layer in self._movable:
                 layer.memory["ever_active"].logical_or_(layer.mask)
 
     # The moves.
@@ -281,13 +282,14 @@ class SparseNet:
 
     def track_ever_active(self) -> None:
         """From now on remember which weights have been active at some time."""
+        self._tracks_ever_active = True
         for layer in self.layers:
             layer.memory["ever_active"] = torch.zeros_like(layer.mask)
 
     @property
     def ever_active(self) -> Tensor | None:
         """How many weights have been active at some time; None if nobody asked to remember."""
-        if not all("ever_active" in layer.memory for layer in self.layers):
+        if not self._tracks_ever_active:
             return None
         return torch.stack([layer.memory["ever_active"].count_nonzero().to(self.device) for layer in self.layers]).sum()
 
@@ -331,11 +333,10 @@ class SparseNet:
         return counts
 
 
-def _flat_copies(masks: Sequence[Tensor]) -> list[Tensor]:
+def _flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:
     """A flat copy of each mask, in logical order; those on one device are copied together."""
-    copies: dict[int, Tensor] = {}
-    for device in {mask.device for mask in masks}:
-        here = [i for i, mask in enumerate(masks) if mask.device == device]
-        joined = torch.cat([masks[i] if masks[i].ndim == 1 else masks[i].flatten() for i in here])
-        copies |= zip(here, torch.split(joined, [masks[i].numel() for i in here]), strict=True)
-    return [copies[i] for i in range(len(masks))]
+    devices = {mask.device for mask in masks}
+    if len(devices) == 1:
+        flat = [mask if mask.ndim == 1 else mask.flatten() for mask in masks]
+        return torch.split(torch.cat(flat), list(map(Tensor.numel, flat)))
+    return [mask.flatten().clone() for mask in masks]
