@@ -28,10 +28,10 @@ class Reproduce:
     """
 
     table: Annotated[Name, Positional]
-    """Which table: the main one on CIFAR, uniform instead of global pruning, retraining of found networks, their
-    masks from fresh weights, what goes past the paper, pruning plasticity, or the budgets of layers."""
+    """Which table: the main one on CIFAR, every method once, uniform instead of global pruning, retraining of found
+    networks, their masks from fresh weights, what goes past the paper, pruning plasticity, or the budgets of layers."""
     seeds: tuple[int, ...] = ()
-    """One run for each; by default 0, 1 and 2, for plasticity only 0."""
+    """One run for each; by default 0, 1 and 2, for `zoo` and `plasticity` only 0."""
     models: tuple[str, ...] = ()
     """Only these networks (`vgg19`, `resnet50`)."""
     data: tuple[str, ...] = ()

@@ -52,6 +52,8 @@ class Train:
     """Where the files of other image sets are; by default the folder that GRANET_DATA names."""
     model: str | None = None
     """The network: a name, or `package.module:function` of your own that takes `num_classes` and `in_channels`."""
+    width: float | None = None
+    """Multiply all hidden widths of the network by this; a narrow dense one is the Small-Dense baseline."""
     parent: str | None = None
     """The folder of a finished run, or its name in `out`, for methods that start from one (`granet methods`)."""
     pattern: str | None = None

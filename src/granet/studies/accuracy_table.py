@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from granet.studies import beyond_page, results_page
+from granet.studies import beyond_page, results_page, zoo_page
 from granet.studies.compare import Comparison, compare, seed_spread
 from granet.studies.reproducible import PAGES, Selection, write_text
 from granet.studies.results import keep, read_results
@@ -27,9 +27,11 @@ class AccuracyTable:
     name: str
     selection: Selection
     page: Callable[[str, Sequence[Comparison]], str] = results_page.page
-    figure: Callable[[Sequence[Comparison], Path], None] = against_sparsity
+    figure: Callable[[Sequence[Comparison], Path], None] | None = against_sparsity
     readme: bool = False
     """Whether its measured part stands in the README."""
+    whole: tuple[int, ...] = SEEDS
+    """The seeds that are run unless others are chosen."""
 
     def __post_init__(self) -> None:
         if not self.cells:
@@ -41,7 +43,7 @@ class AccuracyTable:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return self.selection.seeds or SEEDS
+        return self.selection.seeds or self.whole
 
     def missing(self, done: Collection[str], out: Path) -> list[Recipe]:
         found: dict[Recipe, None] = {}
@@ -70,7 +72,7 @@ class AccuracyTable:
         comparisons = compare(cells(self.name), read_results(results), self.seeds)
         path = root / PAGES / f"{self.name}.md"
         yield write_text(path, self.page(self.name, comparisons))
-        if measured(comparisons):
+        if self.figure and measured(comparisons):
             self.figure(comparisons, path.with_suffix(".png"))
             yield path.with_suffix(".png")
         if self.readme:
@@ -87,6 +89,11 @@ class AccuracyTable:
 def main_table(selection: Selection) -> AccuracyTable:
     """The paper's main table, which the README begins with."""
     return AccuracyTable("cifar-main", selection, readme=True)
+
+
+def zoo(selection: Selection) -> AccuracyTable:
+    """Every method once."""
+    return AccuracyTable("zoo", selection, zoo_page.page, figure=None, whole=(0,))
 
 
 def beyond(selection: Selection) -> AccuracyTable:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from granet.studies.compare import Comparison, seed_spread
-from granet.studies.results_page import NAMES, arranged, heading, in_words, measured, of
+from granet.studies.results_page import NAMES, arranged, heading, in_words, mean_of, measured, of
 
 PLAIN = "GraNet (s_i=0)"
 """The row that the others change."""
@@ -42,7 +42,7 @@ def _markdown(dense: Comparison | None, cells: Sequence[Comparison], spread: flo
     plain = next(one for one in cells if one.cell.row == PLAIN)
     for one in cells if dense is None else (dense, *cells):
         difference = "" if one is plain else _difference(one, plain, spread)
-        shown = (one.cell.row, in_words(one, spread), difference, _mean(one.test_flops), _mean(one.train_flops))
+        shown = (one.cell.row, in_words(one, spread), difference, mean_of(one.test_flops), mean_of(one.train_flops))
         lines.append(f"| {' | '.join(shown)} |")
     return lines
 
@@ -54,7 +54,3 @@ def _difference(one: Comparison, plain: Comparison, spread: float | None) -> str
     errors = [each.standard_error(spread) for each in (one, plain)]
     known = [error for error in errors if error is not None]
     return f"{difference} ± {math.hypot(*known):.2f}" if len(known) == len(errors) else difference
-
-
-def _mean(values: Sequence[float]) -> str:
-    return f"{statistics.mean(values):.3f}" if values else "-"

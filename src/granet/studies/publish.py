@@ -54,6 +54,8 @@ def publish(
     others = [entry for entry in read_index(folder) if entry.name != name or entry.run != run.name]
     if any(entry.name == name for entry in others):
         raise ValueError(f"name={name!r}: belongs to another run already; choose another one")
+    if recipe.width != 1:
+        raise ValueError(f"run={str(run)!r}: has width {recipe.width:g}, only networks of full width are published")
     data = load(recipe.data, data_dir=data_dir)
     if not isinstance(data, ImageSet):
         raise ValueError(f"data={recipe.data!r}: must be a set that is read whole, to measure the packed file on")

@@ -46,7 +46,7 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "method": recipe.method,
-                "model": recipe.model,
+                "model": recipe.model if recipe.width == 1 else f"{recipe.model} x {recipe.width:g}",
                 "data": recipe.data,
                 "sparsity_asked": recipe.method_fields.get("sparsity", round(summary.sparsity_asked, 8)),
                 "sparsity_achieved": round(summary.sparsity, 8),

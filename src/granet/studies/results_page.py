@@ -98,6 +98,11 @@ def in_words(one: Comparison, spread: float | None) -> str:
     return f"{ours}, n={len(one.last)} ({one.difference:+.2f}{sure})"
 
 
+def mean_of(shares: Sequence[float]) -> str:
+    """Of the FLOPs of several seeds."""
+    return f"{statistics.mean(shares):.3f}" if shares else "-"
+
+
 def _markdown(part: Sequence[Comparison], spread: float | None) -> list[str]:
     dense, columns, rows = arranged(part)
     lines = [f"| method | {' | '.join(f'{column:.0%}' for column in columns)} |", "| --- |" + " --- |" * len(columns)]

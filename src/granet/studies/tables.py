@@ -22,6 +22,7 @@ COSINE: Settings = {"schedule": "cosine"}
 GENTLE: Settings = {"every": 250, "regrow": 0.2}
 """Four times as many updates, each of which regrows less."""
 LAMP: Settings = {"score": "lamp"}
+DENSE_RUN: Settings = {"method": "dense"}
 
 
 def reinitialised(found: Settings) -> Callable[[int], Settings]:
@@ -29,28 +30,53 @@ def reinitialised(found: Settings) -> Callable[[int], Settings]:
     return lambda seed: {"method": "lth", "seed": seed + 100, "parent": {**found, "seed": seed}}
 
 
-ROWS: Mapping[str, Mapping[str, Settings | Callable[[int], Settings] | None]] = {
-    "cifar-main": {
-        "Dense": {"method": "dense"},
-        "SNIP": {"method": "snip"},
-        "GraSP": {"method": "grasp"},
-        "SynFlow": {"method": "synflow"},
-        "Deep-R": {"method": "deep-r"},
-        "SET": {"method": "set"},
-        "RigL": {"method": "rigl-itop"},  # what the paper ran under that name
-        "GraNet (s_i=0.5)": {"method": "granet", "initial_sparsity": 0.5, "end": "50%"},
-        "STR": None,  # has no target: which start of its thresholds leads to these sparsities is not known yet
-        "SIS": {"method": "sis", "parent": {"method": "dense"}},
-        "GMP": {"method": "gmp"},
-        "GraNet (s_i=0)": FROM_DENSE,
-    },
+Rows = Mapping[str, Settings | Callable[[int], Settings] | None]
+
+MAIN: Rows = {
+    "Dense": DENSE_RUN,
+    "SNIP": {"method": "snip"},
+    "GraSP": {"method": "grasp"},
+    "SynFlow": {"method": "synflow"},
+    "Deep-R": {"method": "deep-r"},
+    "SET": {"method": "set"},
+    "RigL": {"method": "rigl-itop"},  # what the paper ran under that name
+    "GraNet (s_i=0.5)": {"method": "granet", "initial_sparsity": 0.5, "end": "50%"},
+    "STR": None,  # has no target: which start of its thresholds leads to these sparsities is not known yet
+    "SIS": {"method": "sis", "parent": DENSE_RUN},
+    "GMP": {"method": "gmp"},
+    "GraNet (s_i=0)": FROM_DENSE,
+}
+
+ZOO: Rows = {
+    **MAIN,
+    "Small-Dense": {**DENSE_RUN, "width": 0.2236},  # 5.0 % of the weights
+    "Random, ERK": {"method": "static"},
+    "Random, uniform": {"method": "static", "distribution": "uniform"},
+    "Magnitude at initialisation": {"method": "magnitude-init"},
+    "DSR": {"method": "dsr"},
+    "SNFS": {"method": "snfs"},
+    "SNFS without redistribution": {"method": "snfs-fixed"},
+    "RigL as first published": {"method": "rigl"},
+    "GMP as first published": {"method": "gmp-original"},
+    "DPF": {"method": "dpf"},
+    "Variational dropout": {"method": "vd"},
+    "GS": {"method": "gs"},
+    "Lottery ticket": {"method": "lth", "parent": DENSE_RUN},
+    "Learning-rate rewinding": {"method": "lrr", "parent": DENSE_RUN},
+    "One-shot with fine-tuning": {"method": "one-shot", "parent": DENSE_RUN, "lr": 0.001, "milestones": []},
+}
+"""The paper's methods, and those that it only compares with on ImageNet or elsewhere."""
+
+ROWS: Mapping[str, Rows] = {
+    "cifar-main": MAIN,
+    "zoo": ZOO,
     "cifar-uniform": {
-        "Dense": {"method": "dense"},
+        "Dense": DENSE_RUN,
         "GMP": {"method": "gmp", "scope": "uniform"},
         "GraNet (s_i=0)": {**FROM_DENSE, "scope": "uniform"},
     },
     "retraining": {
-        "Dense": {"method": "dense"},
+        "Dense": DENSE_RUN,
         "GraNet (s_i=0)": FROM_DENSE,
         "+ Lottery Ticket Hypothesis": {"method": "lth", "parent": FROM_DENSE},
         "+ Learning Rate Rewinding": {"method": "lrr", "parent": FROM_DENSE},
@@ -63,7 +89,7 @@ ROWS: Mapping[str, Mapping[str, Settings | Callable[[int], Settings] | None]] = 
         "GraNet (s_i=0), reinitialised": reinitialised(FROM_DENSE),
     },
     "beyond": {
-        "Dense": {"method": "dense"},
+        "Dense": DENSE_RUN,
         "GraNet (s_i=0)": FROM_DENSE,
         "+ cosine learning rate": {**FROM_DENSE, **COSINE},
         "+ small, frequent updates": {**FROM_DENSE, **GENTLE},
@@ -109,6 +135,8 @@ def cells(table: str) -> Iterator[Cell]:
     """All cells of a table, in the order of the paper."""
     if table not in ROWS:
         raise ValueError(f"table={table!r}: must be one of {', '.join(ROWS)}")
+    if table == "zoo":
+        return _zoo(0.95)
     return _unprinted(table) if table in UNPRINTED else _printed(table)
 
 
@@ -125,6 +153,14 @@ def _unprinted(table: str) -> Iterator[Cell]:
     for row, data in itertools.product(ROWS[table], every_data):
         for sparsity in (0.0,) if row == "Dense" else sparsities:
             yield Cell(table, row, "vgg19", data, sparsity)
+
+
+def _zoo(sparsity: float) -> Iterator[Cell]:
+    printed = {(cell.row, cell.model, cell.data, cell.sparsity): cell for cell in _printed("cifar-main")}
+    for row in ZOO:
+        where = (row, "vgg19", "cifar10", 0.0 if row == "Dense" else sparsity)
+        same = printed.get(where)
+        yield Cell("zoo", *where, same.accuracy if same else None, same.std if same else None)
 
 
 @cache

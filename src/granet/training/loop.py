@@ -15,7 +15,6 @@ from torch import nn
 from granet.data.dataset import ImageSet
 from granet.flops import TrainingFlops, flops
 from granet.layers import count_active
-from granet.models import create_model
 from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
@@ -26,7 +25,7 @@ from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
 from granet.training.rounded import RoundedWeights
-from granet.training.setup import attach_method, make_sgd
+from granet.training.setup import attach_method, make_model, make_sgd, share_of_full_width
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 
@@ -61,7 +60,7 @@ class Training:
         self.recipe = recipe
         self.records: list[EpochRecord] = []
         with enough_memory(device):
-            self.model = create_model(recipe.model, num_classes=data.classes, in_channels=data.shape[0]).to(device)
+            self.model = make_model(recipe, data).to(device)
             if device.type == "cuda":
                 self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             twin = copy.deepcopy(self.model)
@@ -71,6 +70,7 @@ class Training:
             self._feed = make_feed(data, recipe, device, workers)
             self.sparsifier = attach_method(recipe, self.model, self._optimizer, clock, self._feed, parent)
             self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
+            self._share = share_of_full_width(recipe, data, self._report)
             self._cost = TrainingFlops.of(self._report, self.sparsifier) if self.sparsifier else None
             self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
             masks = self.sparsifier.in_use if self.sparsifier else {}
@@ -176,17 +176,17 @@ class Training:
     def _flops_now(self) -> float:
         """Share of the dense network's forward pass that is left."""
         if self.sparsifier is None:
-            return 1.0
-        return self._report.with_active(count_active(self.sparsifier.in_use)).ratio
+            return self._share
+        return self._share * self._report.with_active(count_active(self.sparsifier.in_use)).ratio
 
     def _train_flops(self, steps: int) -> float:
         """What so many steps took, as a share of a whole dense training without stretch."""
         if self._cost is None or self.sparsifier is None:
-            return steps / self._base_steps
+            return self._share * steps / self._base_steps
         if self._branched is None:
-            return self._cost.after(steps, self.sparsifier.history).relative_to(self._base_steps)
+            return self._share * self._cost.after(steps, self.sparsifier.history).relative_to(self._base_steps)
         own = self._cost.after(steps - self._branched.step, self.sparsifier.history)
-        return (self._branched.train_flops or 0.0) + own.relative_to(self._base_steps)
+        return (self._branched.train_flops or 0.0) + self._share * own.relative_to(self._base_steps)
 
     def _accuracy(self, split: Split | None) -> torch.Tensor:
         if split is None:

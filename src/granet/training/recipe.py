@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -21,7 +22,8 @@ class Recipe:
     """What to train, on what, how, and to which sparsity. Two runs of one recipe on one machine are equal.
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
-    embedded digits. `parent` is the folder of a finished run, or its name beside this one, for methods that start from
+    embedded digits. `width` multiplies all hidden widths of the model: a dense run of a narrow one is the Small-Dense
+    baseline. `parent` is the folder of a finished run, or its name beside this one, for methods that start from
     one. SGD throughout, as in the paper. With `stretch` 2 it takes twice the epochs, and so much more
     arithmetic; everything written as a share of training stretches with it.
 
@@ -42,6 +44,7 @@ class Recipe:
     """
 
     model: str = "digits_net"
+    width: float = 1.0
     data: str = "digits"
     method: str = "granet"
     parent: str = ""
@@ -75,6 +78,7 @@ class Recipe:
     hold: int = 0
 
     def __post_init__(self) -> None:
+        _check("width", self.width, 0 < self.width < math.inf, "must be above 0")
         _check("epochs", self.epochs, self.epochs >= 1, "must be 1 or more")
         _check(
             "stretch", self.stretch, self.stretch > 0 and self.total_epochs >= 1, "must be above 0, one epoch at least"

@@ -1,4 +1,4 @@
-"""The optimizer and the method of a recipe, made for its model."""
+"""The model of a recipe, and the optimizer and the method that are made for it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,27 @@ from torch import nn
 from torch.nn import functional
 
 from granet.clock import Clock
+from granet.flops import FlopsReport, flops
 from granet.methods import create_method
+from granet.models import create_model
 from granet.sparsifier import Sparsifier, sparsify
 from granet.trained import read_trained
-from granet.training.feeds import Feed
+from granet.training.feeds import Data, Feed
 from granet.training.recipe import DENSE, Recipe
+
+
+def make_model(recipe: Recipe, data: Data) -> nn.Module:
+    """The recipe's network for those images, freshly initialised."""
+    return create_model(recipe.model, num_classes=data.classes, in_channels=data.shape[0], width=recipe.width)
+
+
+def share_of_full_width(recipe: Recipe, data: Data, report: FlopsReport) -> float:
+    """What the network takes, as a share of the same network without a width multiplier."""
+    if recipe.width == 1:
+        return 1.0
+    with torch.device("meta"):  # shapes only
+        whole = make_model(dataclasses.replace(recipe, width=1.0), data)
+        return report.dense / flops(whole, torch.zeros(1, *data.shape)).dense
 
 
 def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:

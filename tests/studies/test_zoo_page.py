@@ -1,0 +1,28 @@
+"""The page of every method, and what it has to explain."""
+
+from pathlib import Path
+
+from granet.studies.compare import Comparison, compare
+from granet.studies.results import read_results
+from granet.studies.tables import Cell, cells
+from granet.studies.zoo_page import WHY, below, page
+
+
+def row(name: str, printed: float | None, *ours: float) -> Comparison:
+    return Comparison(Cell("zoo", name, "vgg19", "cifar10", 0.95, printed), ours, (), (0.05,) * len(ours))
+
+
+def test_rows_far_below_the_paper_are_named() -> None:
+    rows = [row("SNIP", 93.43, 92.9), row("SET", 91.73, 91.3), row("DSR", None, 80.0), row("GMP", 93.58)]
+    assert below(rows) == ["SNIP"]
+    text = page("zoo", rows)
+    assert "| SNIP | 93.43 | 92.90, n=1 (-0.53) | 0.050 | - |" in text
+    assert "| DSR |  | 80.00, n=1 | 0.050 | - |" in text
+    assert "| GMP | 93.58 | - | - | - |" in text
+    assert "- **SNIP**: not explained yet" in text and "**SET**" not in text
+
+
+def test_every_row_far_below_the_paper_is_explained() -> None:
+    measured = compare(cells("zoo"), read_results(Path("results")), [0])
+    assert any(one.last for one in measured)
+    assert set(below(measured)) <= set(WHY)
