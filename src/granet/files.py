@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,13 @@ def atomic(path: Path) -> Iterator[Path]:
         _flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """What :func:`atomic` left in a folder when its process was killed."""
+    names = re.compile(r"\.(?P<name>.+)\.\d+(?P<suffix>\.\w+)?")
+    found = ((path, names.fullmatch(path.name)) for path in folder.glob(".*") if path.is_file())
+    return [path for path, name in found if name and name["name"].endswith(name["suffix"] or "")]
 
 
 def read_toml(path: Path, field: str) -> dict[str, Any]:

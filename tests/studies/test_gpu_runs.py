@@ -47,7 +47,7 @@ def test_every_method_trains_side_by_side(tmp_path: Path, gpu: torch.device) -> 
     recipes = [
         replace(recipe, epochs=2, method_fields={**recipe.method_fields} | _short(recipe))
         for recipe in read_spec(Path("recipes/zoo-digits.toml")).recipes
-        if recipe.parent is None
+        if not recipe.parent
     ]
     events = list(jobs.in_threads(recipes, Place(gpu, tmp_path), 6, lambda: False))
     assert {event.recipe: event.error for event in events if event.record is None} == dict.fromkeys(recipes)

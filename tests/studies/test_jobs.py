@@ -70,6 +70,32 @@ def test_a_run_waits_for_its_parent(tmp_path: Path, how) -> None:
     assert not (kept & ~mask).any()
 
 
+@pytest.mark.parametrize("how", [jobs.in_processes, jobs.in_threads])
+def test_a_run_without_data_or_that_leaves_the_interpreter_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how
+) -> None:
+    (tmp_path / "leaving.py").write_text("import sys\ndef net(**_): sys.exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    lost = replace(RECIPES[0], data="nowhere")
+    leaving = replace(RECIPES[0], model="leaving:net")
+    events = how([lost, leaving, RECIPES[0]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
+    ends = {event.recipe: event.error for event in events if event.record is None}
+    assert ends[lost].startswith("ValueError: data = 'nowhere' is unknown") and ends[leaving] == "SystemExit: 3"
+    assert ends[RECIPES[0]] is None
+
+
+def test_threads_end_when_nobody_listens_any_more(tmp_path: Path) -> None:
+    recipe = replace(RECIPES[0], epochs=10_000)
+    events = jobs.in_threads([recipe], Place(CPU, tmp_path), 1, lambda: False)
+    next(events)
+    events.close()
+    metrics = RunDir.find(tmp_path, recipe).path / "metrics.jsonl"
+    before = metrics.read_text()
+    time.sleep(0.5)
+    assert metrics.read_text() == before
+    assert list(metrics.parent.glob("checkpoint-*.pt"))
+
+
 def test_a_branch_waits_only_for_the_state_that_it_starts_from(tmp_path: Path) -> None:
     trunk = replace(RECIPES[0], epochs=4, keep=(1,))
     branch = replace(trunk, method="prune-once", method_fields={"rate": 0.5}, parent=run_name(trunk), keep=())
@@ -92,12 +118,12 @@ method = "static"
 """
 
 
-def sweep(folder: Path, *options: str) -> subprocess.Popen[str]:
+def sweep(folder: Path, *options: str, **how: bool) -> subprocess.Popen[str]:
     (folder / "grid.toml").write_text(SPEC)
     command = [sys.executable, "-m", "granet", "sweep", "grid.toml", "--packed", "2", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **how
     )
 
 
@@ -117,6 +143,14 @@ def free(folder: Path) -> bool:
     except ValueError:
         return False
     return True
+
+
+def test_control_c_in_a_terminal_reaches_all_processes_and_all_save(tmp_path: Path) -> None:
+    running = sweep(tmp_path, "--checkpoint-every", "1000", start_new_session=True)
+    wait_for(lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2, running)
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.wait(timeout=60) == 130
+    assert free(tmp_path) and len(list(tmp_path.glob("runs/*/checkpoint-*.pt"))) == 2
 
 
 def test_a_sweep_that_is_stopped_and_killed_is_finished_by_the_same_command(tmp_path: Path) -> None:

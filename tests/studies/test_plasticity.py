@@ -215,5 +215,18 @@ def test_means_and_drops() -> None:
     assert rate_drops(trunk) == [3, 4]
 
 
+def test_a_point_does_not_depend_on_where_its_trunk_is_now(tmp_path: Path) -> None:
+    text = SMALL.replace('["plasticity"]', '["plasticity", "final"]').replace("[0.0, 0.6]", "[0.0]")
+    study, _ = read_study(write(tmp_path, text))
+    for recipe in study.recipes():
+        list(Run(recipe, load("digits"), torch.device("cpu"), tmp_path).epochs())
+    whole = points(study, tmp_path)
+    assert {point.measure for point in whole} == {"plasticity", "final"}
+    trunk = tmp_path / run_name(study.trunks()[0])
+    (trunk / "summary.json").unlink()  # as if it had been begun again
+    (trunk / "metrics.jsonl").write_text("")
+    assert points(study, tmp_path) == [point for point in whole if point.measure == "plasticity"]
+
+
 def test_unfinished_branches_are_left_out(tmp_path: Path) -> None:
     assert points(read_study(write(tmp_path))[0], tmp_path) == []

@@ -90,6 +90,25 @@ def test_a_parent_is_a_point_of_the_grid_that_comes_first(tmp_path: Path) -> Non
         assert {recipe.parent for recipe in others} == {run_name(first)}
 
 
+def test_a_parent_has_the_seed_of_its_run(tmp_path: Path) -> None:
+    text = """
+    [[runs]]
+    method = "lth"
+    seed = [1, 2]
+    lr = 0.05
+    parent = { method = "dense" }
+    """
+    recipes = read_spec(write(tmp_path, text)).recipes
+    assert [(r.method, r.seed, r.lr) for r in recipes] == [
+        (method, seed, lr) for seed in (1, 2) for method, lr in (("dense", 0.1), ("lth", 0.05))
+    ]
+
+
+def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> None:
+    (recipe,) = read_spec(write(tmp_path, "milestones = []")).recipes
+    assert recipe.milestones == ()
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -98,6 +117,8 @@ def test_a_parent_is_a_point_of_the_grid_that_comes_first(tmp_path: Path) -> Non
         ('[[runs]]\nmethod = "gnp"', "method='gnp': must be one of dense, "),
         ('epochs = ["3"]', "epochs='3': must be of type int"),
         ("epochs = [3, 0]", "epochs=0: must be 1 or more"),
+        ("seed = []", "seed=[]: must have one value or more to try"),
+        ('sparsity = "0.9"\n[[runs]]\nmethod = "lth"\nparent = { method = "gmp" }', "sparsity='0.9': must be a number"),
         ("packed = 0", "packed=0: must be a number of runs"),
         ("runs = 3", "runs=3: must be tables"),
         ("recipe = 3", "recipe=3: must be the name of a recipe file"),

@@ -83,6 +83,33 @@ def test_a_branch_that_is_stopped_is_finished_as_if_it_had_not_been(out: Path, t
     assert [r.test_accuracy for r in again.training.records] == [r.test_accuracy for r in whole.records]
 
 
+@pytest.mark.parametrize("method", ["gmp", "granet"])
+def test_a_gradual_method_reaches_its_sparsity_in_a_branch(out: Path, method: str) -> None:
+    fields = {"sparsity": 0.9, "every": 1}
+    branch = finished(replace(BRANCH, method=method, method_fields=fields, branch_epoch=2), out)
+    assert branch.records[-1].sparsity == pytest.approx(0.9, abs=1e-4)
+
+
+def test_a_branch_has_its_own_settings_of_the_optimizer(out: Path) -> None:
+    norms = [
+        sum(float(p.norm()) for p in finished(replace(BRANCH, weight_decay=decay), out).model.parameters())
+        for decay in (1e-3, 0.3)
+    ]
+    assert norms[1] < 0.9 * norms[0]
+
+
+def test_a_branch_may_watch_and_average_where_its_trunk_did_not(tmp_path: Path) -> None:
+    trunk = replace(TRUNK, ema=0.0)
+    finished(trunk, tmp_path)
+    child = replace(PRUNED, parent=run_name(trunk), observe=("overlap",), ema=0.5)
+    branch = finished(child, tmp_path)
+    assert branch.records[-1].observed is not None
+    child = replace(BRANCH, parent=run_name(trunk), ema=1e-9)  # an average that follows at once
+    branch = finished(child, tmp_path)
+    for name, value in branch.model.state_dict().items():
+        torch.testing.assert_close(branch.final_model.state_dict()[name], value)
+
+
 def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"branch_epoch=3: .*kept-0003.pt is not there"):
         Run(replace(BRANCH, branch_epoch=3), DATA, CPU, out)

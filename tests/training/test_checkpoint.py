@@ -42,6 +42,14 @@ def test_a_cut_one_is_passed_over(tmp_path: Path) -> None:
         assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
 
 
+def test_damaged_ones_of_later_steps_do_not_push_new_ones_out(tmp_path: Path) -> None:
+    for step in (8, 9):
+        (tmp_path / f"checkpoint-{step:08d}.pt").write_bytes(b"damaged")
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, step, {"epoch": step})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-00000002.pt", "checkpoint-00000003.pt"]
+
+
 def test_a_full_disk_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_checkpoint(tmp_path, 1, {"epoch": 1})
 

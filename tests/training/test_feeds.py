@@ -50,6 +50,14 @@ def test_skipped_batches_are_left_out_and_the_rest_is_the_same(folders: ImageFol
     assert len(rest) == 1 and torch.equal(whole[3][0], rest[0][0]) and torch.equal(whole[3][1], rest[0][1])
 
 
+def test_reading_draws_no_random_numbers(folders: ImageFolders) -> None:
+    feed = make_feed(folders, RECIPE, CPU, 0)
+    before = torch.get_rng_state()
+    list(feed.train.epoch())
+    list(feed.test)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_it_trains_and_resumes(folders: ImageFolders) -> None:
     whole = Training(RECIPE, folders, workers=0)
     states = []

@@ -14,7 +14,7 @@ from granet.files import atomic
 from granet.training import Run
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
-from granet.training.rundir import RunDir
+from granet.training.rundir import RunDir, run_name
 
 CPU = torch.device("cpu")
 RECORD = EpochRecord(1, 19, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.0, 0.0)
@@ -64,6 +64,19 @@ def test_beginning_again_drops_what_came_after_the_checkpoint(tmp_path: Path) ->
     run.append(RECORD)
     run.begin([RECORD])
     assert (run.path / "metrics.jsonl").read_text() == json.dumps(WRITTEN) + "\n"
+
+
+def test_beginning_again_drops_half_written_files_and_no_others(tmp_path: Path) -> None:
+    run = opened(tmp_path, Recipe(), CPU)
+    (run.path / ".ipynb_checkpoints").mkdir()
+    for name in (".notes", ".model.safetensors.123.safetensors", ".metrics.jsonl.7.jsonl"):
+        (run.path / name).touch()
+    run.begin([])
+    assert {path.name for path in run.path.glob(".*")} == {".ipynb_checkpoints", ".notes"}
+
+
+def test_a_whole_number_is_as_good_as_a_fraction() -> None:
+    assert run_name(Recipe(lr=1, weight_decay=0)) == run_name(Recipe(lr=1.0, weight_decay=0.0))
 
 
 def test_config_gives_the_recipe_back(tmp_path: Path) -> None:

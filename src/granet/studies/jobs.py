@@ -1,12 +1,15 @@
 """Runs at the same time on one device: processes on a CPU, streams of one process on a GPU.
 
-Either way a run that fails does not touch the others, and every event reaches the caller in its own thread.
+Either way a run that fails does not touch the others, and every event reaches the caller in its own thread. On a GPU
+layers that are random themselves, such as dropout, draw from one generator for all: such runs are not repeatable there
+beside others.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import queue
+import signal
 import sys
 import threading
 import time
@@ -14,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache, partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -129,8 +133,10 @@ def _child(pipe: Connection, recipe: Recipe, place: Place, threads: int) -> None
     torch.set_num_threads(threads)
     sweep = multiprocessing.parent_process()
     with stop_signals() as stop:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the sweep passes one signal on
+        read = partial(load, recipe.data, data_dir=place.data_dir)
         try:
-            _train(recipe, place, load(recipe.data, data_dir=place.data_dir), pipe.send, _or_orphaned(stop, sweep))
+            _train(recipe, place, read, pipe.send, _or_orphaned(stop, sweep))
         except (KeyboardInterrupt, BrokenPipeError):
             raise SystemExit(INTERRUPTED) from None
 
@@ -145,29 +151,34 @@ def _or_orphaned(stop: Callable[[], bool], sweep: BaseProcess | None) -> Callabl
 def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool]) -> Iterator[Event]:
     events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
     waiting = deque(recipes)
-    running: list[Recipe] = []
-    loaded: dict[str, Data] = {}
+    running: dict[int, Recipe] = {}
     building = threading.Lock()  # seeds and compilation belong to the whole process
+    read = cache(partial(load, data_dir=place.data_dir))
+    closing = threading.Event()
+
+    def stopped() -> bool:
+        return stop() or closing.is_set()
 
     def work(stream: AbstractContextManager[object]) -> None:
-        with stream:
-            while waiting and not stop():
-                with building:
-                    recipe = _next(waiting, running, place.out)
-                    if recipe is not None:
-                        running.append(recipe)
-                        if recipe.data not in loaded:
-                            loaded[recipe.data] = load(recipe.data, data_dir=place.data_dir)
-                if recipe is None:  # until a parent is far enough
-                    time.sleep(0.5)
-                    continue
-                try:
-                    _train(recipe, place, loaded[recipe.data], events.put, stop, building)
-                except KeyboardInterrupt:
-                    break
-                finally:
-                    running.remove(recipe)
-        events.put(None)
+        try:
+            with stream:
+                while waiting and not stopped():
+                    with building:
+                        recipe = _next(waiting, running.values(), place.out)
+                        if recipe is not None:
+                            running[id(recipe)] = recipe
+                    if recipe is None:  # until a parent is far enough
+                        time.sleep(0.5)
+                        continue
+                    try:
+                        _train(recipe, place, partial(read, recipe.data), events.put, stopped, building)
+                    finally:
+                        with building:
+                            del running[id(recipe)]
+        except KeyboardInterrupt:
+            pass  # it was asked to stop, and has saved
+        finally:
+            events.put(None)
 
     streams = _streams(place.device, min(packed, len(recipes)))
     threads = [threading.Thread(target=work, args=(stream,), daemon=True) for stream in streams]
@@ -175,14 +186,17 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
         for thread in threads:
             thread.start()
         left = len(threads)
-        while left:
-            event = events.get()
-            if event is None:
-                left -= 1
-            else:
-                yield event
-        for thread in threads:
-            thread.join()
+        try:
+            while left:
+                event = events.get()
+                if event is None:
+                    left -= 1
+                else:
+                    yield event
+        finally:  # also when nobody wants to hear more
+            closing.set()
+            for thread in threads:
+                thread.join()
 
 
 @contextmanager
@@ -213,7 +227,7 @@ def _streams(device: torch.device, count: int) -> list[AbstractContextManager[ob
 def _train(
     recipe: Recipe,
     place: Place,
-    data: Data,
+    read: Callable[[], Data],
     tell: Callable[[Event], None],
     stop: Callable[[], bool],
     building: threading.Lock | None = None,
@@ -221,11 +235,11 @@ def _train(
     """Whatever goes wrong with this run is told and stays here."""
     try:
         with building or threading.Lock():
-            run = Run(recipe, data, place.device, place.out, place.workers)
+            run = Run(recipe, read(), place.device, place.out, place.workers)
         for record in run.epochs(place.checkpoint_every, stop):
             tell(Event(recipe, record))
         tell(Event(recipe))
     except BrokenPipeError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         tell(Event(recipe, error=f"{type(error).__name__}: {error}".splitlines()[0]))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from granet.methods.base import check_choice, check_count, check_share
@@ -28,6 +28,14 @@ from granet.training.rundir import run_name
 MEASURES = ("plasticity", "final")
 REGENERATION = {"without": "prune-once", "with": "prune-regrow"}
 """Rows of the figure, and the method of their branches."""
+
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("checkpoints", "seeds"), ((int,), "whole numbers")),
+    **dict.fromkeys(("sparsities", "rates"), ((int, float), "numbers")),
+    **dict.fromkeys(("scopes", "measures"), ((str,), "text")),
+}
+"""What the fields of a study hold."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,9 @@ class Study:
     def __post_init__(self) -> None:
         for field in ("checkpoints", "sparsities", "rates", "scopes", "measures", "seeds"):
             values = getattr(self, field)
+            kind, words = _KINDS[field]
+            if any(not isinstance(value, kind) or isinstance(value, bool) for value in values):
+                raise ValueError(f"{field}={list(values)!r}: must hold {words}")
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{field}={list(values)!r}: must have one entry or more, each once")
         check_count("continue_epochs", self.continue_epochs)

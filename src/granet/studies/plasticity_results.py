@@ -48,22 +48,27 @@ class Point:
 
 
 def points(study: Study, out: Path) -> list[Point]:
-    """The branches that are finished, and their trunks as far as they are compared with, in the order of the study."""
-    records = cache(lambda trunk: read_records(out, trunk))
+    """The branches that are finished and have what they are compared with, in the order of the study."""
     done = cache(lambda recipe: RunDir.find(out, recipe).summary is not None)
     return [
-        point_of(branch, records(branch.trunk), out)
+        point_of(branch, out)
         for branch in study.branches()
         if done(branch.recipe) and (branch.measure == "plasticity" or done(branch.trunk))
     ]
 
 
-def point_of(branch: Branch, trunk: Sequence[EpochRecord], out: Path) -> Point:
-    """What a finished branch came to; ``trunk`` are the records of the run it started from."""
+def point_of(branch: Branch, out: Path) -> Point:
+    """What a finished branch came to, and for the final gap its finished trunk."""
     summary = RunDir.find(out, branch.recipe).summary
     assert summary is not None
     accuracy = summary.test_accuracy
-    before = trunk[branch.epoch - 1 if branch.measure == "plasticity" else -1].test_accuracy
+    started = read_records(out, branch.recipe)[branch.epoch - 1]  # its records begin with those of its trunk
+    if branch.measure == "plasticity":
+        before = started.test_accuracy
+    else:
+        trunk = RunDir.find(out, branch.trunk).summary
+        assert trunk is not None
+        before = trunk.test_accuracy
     return Point(
         data=branch.trunk.data,
         model=branch.trunk.model,
@@ -74,7 +79,7 @@ def point_of(branch: Branch, trunk: Sequence[EpochRecord], out: Path) -> Point:
         pruning_rate=branch.rate,
         regeneration=branch.regeneration,
         epoch=branch.epoch,
-        learning_rate=trunk[branch.epoch - 1].lr,
+        learning_rate=started.lr,
         seed=branch.seed,
         accuracy_before=round(100 * before, 3),
         accuracy_after=round(100 * accuracy, 3),

@@ -14,7 +14,7 @@ from typing import Any
 from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_figure import title, write_figure
 from granet.studies.plasticity_file import read_study
-from granet.studies.plasticity_results import Point, check_kept, means, point_of, rate_drops, read_records
+from granet.studies.plasticity_results import Point, check_kept, means, point_of, rate_drops
 from granet.studies.reproducible import PAGES, Selection, write_text
 from granet.studies.results import COLUMNS, keep, read_results
 from granet.studies.results_page import heading
@@ -63,7 +63,7 @@ class PlasticityTable:
         branch = next((branch for branch in self.study.branches() if branch.recipe == recipe), None)
         own: dict[str, Any] = dict.fromkeys(_OWN)
         if branch is not None:
-            point = point_of(branch, read_records(out, branch.trunk), out)
+            point = point_of(branch, out)
             own = {name: getattr(point, name) for name in _OWN}
         keep(recipe, out, results, NAME, own)
 

@@ -15,7 +15,7 @@ end = "68.75%"
 
 [[runs]]
 method = "lth"
-parent = { method = "dense" }    # a run to start from: the same point of the grid, with these keys instead
+parent = { method = "dense" }    # a run to start from: what holds for all runs, the same seed, and these keys
 
 A key above the first [[runs]] holds for all runs, and a method that has no such field goes without it. A key inside
 [[runs]] must fit.
@@ -89,7 +89,10 @@ def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Every choice of one value for each key; a field that is a list itself is tried in a list of lists."""
     choices = []
     for key, value in table.items():
-        several = isinstance(value, list) and (key not in _LISTS or all(isinstance(item, list) for item in value))
+        if value == [] and key not in _LISTS:
+            raise ValueError(f"{key}=[]: must have one value or more to try")
+        lists = value != [] and isinstance(value, list) and all(isinstance(item, list) for item in value)
+        several = isinstance(value, list) and (key not in _LISTS or lists)
         choices.append(value if several else [value])
     for values in itertools.product(*choices):
         yield dict(zip(table, values, strict=True))
@@ -100,7 +103,8 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
     parent = {**shared, **own}.get("parent")
     if not isinstance(parent, dict):
         return [_recipe(file, shared, own)]
-    first = _recipe(file, {key: value for key, value in shared.items() if key != "parent"}, parent)
+    seed = {"seed": own["seed"]} if "seed" in own else {}
+    first = _recipe(file, {key: value for key, value in shared.items() if key != "parent"}, {**seed, **parent})
     return [first, _recipe(file, shared, {**own, "parent": run_name(first)})]
 
 

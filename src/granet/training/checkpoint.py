@@ -22,9 +22,14 @@ KEPT = 2
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Write the state after `step`, whole or not at all, and remove all but the newest checkpoints."""
-    _write(folder / f"checkpoint-{step:08d}.pt", state)
-    for old in _checkpoints(folder)[KEPT:]:
+    """Write the state after `step`, whole or not at all, and remove all but the newest checkpoints.
+
+    Those of later steps go too: they were damaged, or training would have gone on from them.
+    """
+    path = folder / f"checkpoint-{step:08d}.pt"
+    _write(path, state)
+    others = [other for other in _checkpoints(folder) if other != path]
+    for old in [other for other in others if other > path] + [other for other in others if other < path][KEPT - 1 :]:
         old.unlink(missing_ok=True)
 
 

@@ -22,5 +22,6 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def of_many_kinds() -> AbstractContextManager[None]:
     """In this context nothing is left uncompiled because other kinds of arguments were met before."""
-    limits: AbstractContextManager[None] = torch._dynamo.config.patch(recompile_limit=1000)
+    patch = torch._dynamo.config.patch
+    limits: AbstractContextManager[None] = patch(recompile_limit=10_000, accumulated_recompile_limit=10_000)
     return limits

@@ -129,4 +129,5 @@ class _Skipping:
 
 
 def _loader(folder: ImageFolder, device: torch.device, workers: int, **batching: Any) -> DataLoader[Any]:
-    return DataLoader(folder, num_workers=workers, pin_memory=device.type == "cuda", **batching)
+    own = torch.Generator()  # the global one would be drawn from for a seed that nobody reads
+    return DataLoader(folder, num_workers=workers, pin_memory=device.type == "cuda", generator=own, **batching)

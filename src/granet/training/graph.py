@@ -228,7 +228,7 @@ def _capture(
     A stream that another thread works on must not be captured, and torch hands streams out again after the 32nd. The
     first forward pass happens there too: a parameter's gradient node belongs to the stream it was made on.
     """
-    before = [tensor.clone() for tensor in state]
+    before, random = [tensor.clone() for tensor in state], torch.cuda.get_rng_state()
     current = torch.cuda.current_stream()
     own = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # type: ignore[no-untyped-call]
     own.wait_stream(current)
@@ -244,4 +244,5 @@ def _capture(
             step()
     for tensor, value in zip(state, before, strict=True):
         tensor.copy_(value)
+    torch.cuda.set_rng_state(random)
     return graph

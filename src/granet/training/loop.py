@@ -28,6 +28,9 @@ from granet.training.rounded import RoundedWeights
 from granet.training.setup import attach_method, make_model, make_sgd, share_of_full_width
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
+_OPTIONS = ("momentum", "weight_decay", "nesterov")
+"""What a recipe says about SGD, besides the learning rate, which is set before each step."""
+
 
 class Training:
     """One run of a recipe, ready to start: `for record in Training(recipe, data).epochs(): ...`
@@ -121,7 +124,8 @@ class Training:
     def _train_epoch(self, began: float, between: Callable[[], None]) -> None:
         self.model.train()
         if self._batch == 0:
-            self._totals.zero_()
+            with GATE.working():
+                self._totals.zero_()
         batches = self._feed.train.epoch(skip=self._batch)
         while True:
             with GATE.working():
@@ -251,15 +255,18 @@ class Training:
     def _load_weights(self, state: Mapping[str, Any]) -> None:
         try:
             self.model.load_state_dict(state["model"])
+            own = [{key: group[key] for key in _OPTIONS} for group in self._optimizer.param_groups]
             self._optimizer.load_state_dict(state["optimizer"])
+            for group, options in zip(self._optimizer.param_groups, own, strict=True):
+                group |= options  # a branch has its own, whatever its trunk was trained with
         except (RuntimeError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[-1].strip()
             raise ValueError(f"model={self.recipe.model!r}: the checkpoint is of another model ({reason})") from error
 
     def _load_progress(self, state: Mapping[str, Any]) -> None:
         if self._average:
-            self._average.model.load_state_dict(state["average"])
-        if self._observers:
+            self._average.model.load_state_dict(state["average"] or self.model.state_dict())
+        if self._observers and state["observers"] is not None:
             self._observers.load(state["observers"])
         self._feed.train.random_state = self._drawn_from = state["batches"].cpu()
         self._batch, self._seconds = state["batch"], state["seconds"]

@@ -78,6 +78,10 @@ class Recipe:
     hold: int = 0
 
     def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if item.type == "float" and type(value) is int:  # 1 and 1.0 are one recipe, and so one run
+                object.__setattr__(self, item.name, float(value))
         _check("width", self.width, 0 < self.width < math.inf, "must be above 0")
         _check("epochs", self.epochs, self.epochs >= 1, "must be 1 or more")
         _check(

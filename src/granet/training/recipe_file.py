@@ -23,6 +23,12 @@ from granet.training.recipe import DENSE, Recipe
 
 _DEFAULT = Recipe()
 _TIMES = {"warm_up"}
+_INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "milestones": ((int, str), "times: steps, or text such as '50%'"),
+    "keep": ((int,), "whole numbers"),
+    **dict.fromkeys(("no_decay", "observe", "exclude"), ((str,), "text")),
+}
+"""What the fields that are lists hold."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,10 @@ def check_type(key: str, value: object) -> None:
         good, kind = (int, str), "int (steps) or str (such as '5ep' or '2%')"
     if not isinstance(value, good) or (isinstance(value, bool) and wanted is not bool):
         raise ValueError(f"{key}={value!r}: must be of type {kind}")
+    if isinstance(value, list):
+        inside, kind = _INSIDE[key]
+        if any(not isinstance(item, inside) or isinstance(item, bool) for item in value):
+            raise ValueError(f"{key}={value!r}: must hold {kind}")
 
 
 def _check_table(path: Path, key: str, value: object) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from granet.training.checkpoint import keep_state, load_checkpoint, load_kept, remove_checkpoints, save_checkpoint
 from granet.training.feeds import Data
+from granet.training.gate import GATE
 from granet.training.loggers import Logger, logging_to
 from granet.training.loop import Training
 from granet.training.recipe import Recipe
@@ -62,15 +63,20 @@ class Run:
             return
         self.folder.make(self.recipe, self._device)
         with self.folder.locked():
+            if self.folder.summary is not None:
+                out, name = self.folder.path.parent, self.folder.path.name
+                raise ValueError(f"out={str(out)!r}: {name} was finished meanwhile")
             self.folder.begin(self.training.records)
             with logging_to(self._loggers, self.recipe, self.folder.path, self.epochs_done) as log:
                 for record in self.training.epochs(self._saving(checkpoint_every, stop)):
                     self.folder.append(record)
                     if record.epoch in self.recipe.keep:
-                        keep_state(self.folder.path, record.epoch, self.training.state())
+                        with GATE.working():
+                            keep_state(self.folder.path, record.epoch, self.training.state())
                     log.epoch(record)
                     yield record
-                self.summary = self._finish()
+                with GATE.working():
+                    self.summary = self._finish()
                 log.finish(self.summary)
 
     def _saving(self, every: float, stop: Callable[[], bool]) -> Callable[[], None]:

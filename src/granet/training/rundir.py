@@ -37,7 +37,7 @@ from safetensors.torch import save_model
 from torch import nn
 
 from granet import __version__
-from granet.files import atomic
+from granet.files import atomic, unfinished
 from granet.history import UpdateRecord
 from granet.sparsifier import Sparsifier
 from granet.training.recipe import Recipe
@@ -112,7 +112,7 @@ class RunDir:
 
     def begin(self, records: Sequence[EpochRecord]) -> None:
         """Start `metrics.jsonl` with the epochs done so far; what a crash left behind, half-written or later, goes."""
-        for left in [*self.path.glob(".*"), self.path / LAYERS, self.path / UPDATES]:
+        for left in [*unfinished(self.path), self.path / LAYERS, self.path / UPDATES]:
             left.unlink(missing_ok=True)
         with atomic(self.path / "metrics.jsonl") as temporary:
             temporary.write_text("".join(map(_line, records)), encoding="utf-8")
@@ -151,6 +151,8 @@ def run_name(recipe: Recipe) -> str:
     Left out of the hash, a default that is added later does not give the runs of before another name.
     """
     sparsity = recipe.method_fields.get("sparsity")
+    if not isinstance(sparsity, int | float | None):
+        raise ValueError(f"sparsity={sparsity!r}: must be a number")
     asked = () if sparsity is None else (f"{sparsity:g}",)
     defaults = Recipe().to_dict()
     differs = {key: value for key, value in recipe.to_dict().items() if value != defaults[key]}

@@ -68,6 +68,7 @@ def attach_method(
     """The recipe's method at work on the model, with whatever it asks to look at; None for dense training.
 
     A method whose fields have a number of ``examples`` gets that of the training images, unless the recipe says so.
+    In a branch the method's time begins where it branches off.
     """
     if recipe.method == DENSE:
         if recipe.method_fields:
@@ -84,7 +85,7 @@ def attach_method(
         model,
         optimizer,
         method,
-        total_steps=clock.total(),
+        total_steps=clock.total() - recipe.branch_epoch * len(feed.train),
         steps_per_epoch=clock.steps_per_epoch,
         seed=recipe.seed,
         exclude=recipe.exclude,

@@ -1,0 +1,31 @@
+"""A run in its folder, where others may be at work too."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from granet.data import load
+from granet.training import Recipe, Run
+
+CPU = torch.device("cpu")
+RECIPE = Recipe(method_fields={"sparsity": 0.8, "every": 2}, epochs=2, batch_size=256)
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+    first, second = (Run(RECIPE, load("digits"), CPU, tmp_path) for _ in range(2))
+    list(first.epochs())
+    before = {path.name: path.read_bytes() for path in first.folder.path.iterdir()}
+    with pytest.raises(ValueError, match="was finished meanwhile"):
+        list(second.epochs())
+    assert {path.name: path.read_bytes() for path in first.folder.path.iterdir()} == before
+
+
+def test_a_narrow_network_is_told_by_its_share_of_the_whole_one(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, model="resnet20", width=0.5, method="dense", method_fields={}, epochs=1)
+    run = Run(recipe, load("digits"), CPU, tmp_path)
+    list(run.epochs())
+    assert run.summary is not None and run.summary.sparsity == 0
+    assert run.summary.flops_ratio == pytest.approx(0.25, abs=0.01)
+    assert run.summary.train_flops == pytest.approx(run.summary.flops_ratio)
