@@ -95,3 +95,13 @@ def test_pages_need_matplotlib(
         main(["reproduce", "budgets", "--write"])
     assert ended.value.code == 2
     assert capsys.readouterr().err == "granet: write=True: needs matplotlib, pip install 'granet[plots]'\n"
+
+
+def test_the_readme_is_looked_for_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "cifar-main", "--write"])
+    assert stopped.value.code == 2 and "in the root of a checkout" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

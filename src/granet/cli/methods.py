@@ -19,7 +19,8 @@ terminal what each method needs, and says in a line what it does.
 """
 
 _COLUMNS = """\
-- **when**: when the masks are chosen. Before and after training they are chosen once and then stay. Methods after
+- **when**: when the masks are chosen. Before and after training they are chosen once and then stay (but
+  for `prune-regrow`, whose first step lets as many grow again). Methods after
   training start from a finished first run, `trained=`.
 - **score**: what decides which weights stay. LAMP is `score="lamp"`.
 - **distribution**: how layers share the weights that stay, by default; fields `scope` and `distribution` where a method

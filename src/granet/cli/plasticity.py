@@ -47,7 +47,8 @@ class Plasticity:
     packed: int | None = None
     """Runs at once. By default what the file says, else one process per CPU core, or five streams of a GPU."""
     data_dir: Path | None = None
-    """Where the files of image sets are; by default the folder that GRANET_DATA names."""
+    """Where the files of image sets are; by default the folder that GRANET_DATA names, else
+    ~/.cache/granet."""
     device: str | None = None
     """Where to train: `cpu`, `cuda`, `cuda:1` ... By default the CPU for the digits, else a GPU if there is one."""
     threads: int | None = None

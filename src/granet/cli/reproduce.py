@@ -51,7 +51,8 @@ class Reproduce:
     packed: int | None = None
     """Runs at once; by default one per CPU core, or some on a GPU."""
     data_dir: Path | None = None
-    """Where the files of the image sets are; by default the folder that GRANET_DATA names."""
+    """Where the files of the image sets are; by default the folder that GRANET_DATA names, else
+    ~/.cache/granet."""
     device: str | None = None
     """Where to train; by default a GPU if there is one."""
 

@@ -47,17 +47,22 @@ class Train:
     end: str | None = None
     """When the method's schedule ends, written likewise."""
     data: str | None = None
-    """The image set. `digits` comes with the package."""
+    """The image set: `digits`, which comes with the package, `cifar10`, `cifar100`, `mnist`, `fashion-mnist` or
+    `imagenet`."""
     data_dir: Path | None = None
-    """Where the files of other image sets are; by default the folder that GRANET_DATA names."""
+    """Where the files of other image sets are; by default the folder that GRANET_DATA names, else ~/.cache/granet."""
     model: str | None = None
-    """The network: a name, or `package.module:function` of your own that takes `num_classes` and `in_channels`."""
+    """The network: `digits_net`, `resnet20`, `resnet32`, `resnet56`, `resnet50`, `resnet50_cifar`, `vgg19`, `timm:NAME`
+    if timm is installed, or `package.module:function` of your own that takes `num_classes` and `in_channels`."""
     width: float | None = None
-    """Multiply all hidden widths of the network by this; a narrow dense one is the Small-Dense baseline."""
+    """Multiply all hidden widths of the network by this (not of `digits_net`); a narrow dense one is the Small-Dense
+    baseline."""
     parent: str | None = None
     """The folder of a finished run, or its name in `out`, for methods that start from one (`granet methods`)."""
     pattern: str | None = None
     """What is kept or dropped together: `weight`, `filter`, `fan-in`, blocks such as `4x1`, or N:M such as `2:4`."""
+    exclude: UseAppendAction[tuple[str, ...]] = ()
+    """Leave weights with such names dense, as in `classifier.*`; may be given several times."""
     epochs: int | None = None
     """Passes over the training images."""
     stretch: float | None = None
@@ -119,7 +124,7 @@ class Train:
             recipes[DENSE] = recipe.dense_twin()
         runs = {}
         for name, one in recipes.items():
-            runs[name] = run = Run(one, data, device, self.out, self.workers, loggers)
+            runs[name] = run = Run(one, data, device, self.out, workers=self.workers, loggers=loggers)
             if run.epochs_done:
                 where = "is done already" if run.summary else f"goes on after epoch {run.epochs_done}"
                 console.print(f"{name:<10} {where}", highlight=False)
@@ -151,6 +156,8 @@ class Train:
         if self.method in (None, DENSE, _DIGITS.method):
             return _DIGITS.dense_twin() if self.method == DENSE else _DIGITS
         fields = dict(_DIGITS.method_fields)
+        if self.method in ("prune-once", "prune-regrow"):
+            return dataclasses.replace(_DIGITS, method=self.method, method_fields={})  # they have a rate
         if not hasattr(granet.create_method(self.method, sparsity=fields["sparsity"]), "every"):
             del fields["every"]
         return dataclasses.replace(_DIGITS, method=self.method, method_fields=fields)

@@ -69,6 +69,9 @@ class AccuracyTable:
 
     def write(self, results: Path, root: Path) -> Iterator[Path]:
         """All cells, whatever part was chosen: a page is of a whole table."""
+        readme = root / "README.md"
+        if self.readme and not readme.is_file():
+            raise ValueError("write=True: must be asked for in the root of a checkout, where README.md is")
         comparisons = compare(cells(self.name), read_results(results), self.seeds)
         path = root / PAGES / f"{self.name}.md"
         yield write_text(path, self.page(self.name, comparisons))
@@ -76,7 +79,6 @@ class AccuracyTable:
             self.figure(comparisons, path.with_suffix(".png"))
             yield path.with_suffix(".png")
         if self.readme:
-            readme = root / "README.md"
             yield write_text(readme, with_results(readme.read_text(encoding="utf-8"), comparisons))
 
     def _asked(self, cell: Cell) -> bool:

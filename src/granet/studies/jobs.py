@@ -235,7 +235,7 @@ def _train(
     """Whatever goes wrong with this run is told and stays here."""
     try:
         with building or threading.Lock():
-            run = Run(recipe, read(), place.device, place.out, place.workers)
+            run = Run(recipe, read(), place.device, place.out, workers=place.workers)
         for record in run.epochs(place.checkpoint_every, stop):
             tell(Event(recipe, record))
         tell(Event(recipe))

@@ -1,6 +1,6 @@
 """A plasticity study as a TOML file.
 
-recipe = "../cifar10-resnet20.toml"      # beside this file; without it, the embedded digits
+recipe = "../cifar10-resnet20.toml"      # a path from this file's folder; without it, the embedded digits
 packed = 3                               # runs at once
 checkpoints = [10, 30, 50, 70, 90, 110]  # fields of `Study`
 sparsities = [0.0, 0.5, 0.9, 0.98]

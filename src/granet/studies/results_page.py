@@ -114,7 +114,8 @@ def _markdown(part: Sequence[Comparison], spread: float | None) -> list[str]:
 
 def _whole(one: Comparison, spread: float | None) -> str:
     printed = one.cell.accuracy
-    return in_words(one, spread) if one.last or printed is None else f"- (paper {printed:.2f})"
+    missing = "-" if one.cell.recipes(0) else "no recipe yet"
+    return in_words(one, spread) if one.last or printed is None else f"{missing} (paper {printed:.2f})"
 
 
 def _short(one: Comparison) -> str:

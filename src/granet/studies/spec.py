@@ -1,6 +1,6 @@
 """A grid of runs as a TOML file.
 
-recipe = "cifar10-vgg19.toml"    # beside this file, or a list of such; without it, the embedded digits
+recipe = "cifar10-vgg19.toml"    # a path from this file's folder, or a list of such; without it, the embedded digits
 packed = 3                       # runs at once
 seed = [0, 1, 2]                 # any field of a recipe or a method; what is in a list is tried one after the other
 sparsity = [0.9, 0.95, 0.98]

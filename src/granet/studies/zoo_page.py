@@ -8,10 +8,11 @@ from granet.studies.compare import Comparison, seed_spread
 from granet.studies.results_page import heading, in_words, mean_of
 
 _INTRODUCTION = """\
-Every method on VGG-19 and CIFAR-10 at 95 % sparsity, trained for 160 epochs by the same trainer; dense networks are the
-whole one and, as Small-Dense, one so narrow that it has as few weights. Accuracy is that of the last epoch on test
-images in percent, over n seeds; in parentheses the difference from the paper's number, where it has one. FLOPs are
-shares of the whole dense network's; methods that start from a finished run do not count that. `-` is not run yet.
+Every method that trains a network, on VGG-19 and CIFAR-10 at 95 % sparsity, for 160 epochs by the same trainer; dense
+networks are the whole one and, as Small-Dense, one so narrow that it has as few weights. Accuracy is that of the last
+epoch on test images in percent, over n seeds; in parentheses the difference from the paper's number, where it has one.
+FLOPs are shares of the whole dense network's; methods that start from a finished run do not count that. `-` is not run
+yet; which start of STR's thresholds leads to this sparsity is not known yet.
 """
 
 BELOW = 0.5

@@ -32,6 +32,7 @@ class Run:
         data: Data,
         device: torch.device,
         out: Path,
+        *,
         workers: int | None = None,
         loggers: Sequence[Logger] = (),
     ) -> None:
