@@ -92,7 +92,7 @@ def test_a_gradual_method_reaches_its_sparsity_in_a_branch(out: Path, method: st
 
 def test_a_branch_has_its_own_settings_of_the_optimizer(out: Path) -> None:
     norms = [
-        sum(float(p.norm()) for p in finished(replace(BRANCH, weight_decay=decay), out).model.parameters())
+        sum(float(p.detach().norm()) for p in finished(replace(BRANCH, weight_decay=decay), out).model.parameters())
         for decay in (1e-3, 0.3)
     ]
     assert norms[1] < 0.9 * norms[0]

@@ -49,15 +49,16 @@ def list_pretrained() -> tuple[Pretrained, ...]:
 def load_pretrained(name: str) -> nn.Module:
     """The trained network of that name, in eval mode on the CPU.
 
-    Its input are images with the mean and deviation of its data set, `granet.data.load(...).mean` and `.std`, taken
-    out. ValueError for an unknown name, with the nearest one.
+    Its input are images in [0, 1], less the mean and divided by the deviation of its data set, which stand in
+    docs/pretrained.md. ValueError for an unknown name, with the nearest one.
     """
     return load_from(FOLDER, name)
 
 
 def read_index(folder: Path) -> tuple[Pretrained, ...]:
-    """The entries of a folder's index."""
-    entries = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    """The entries of a folder's index; none if there is no index yet."""
+    path = folder / INDEX
+    entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     return tuple(sorted((Pretrained(**entry) for entry in entries), key=lambda entry: entry.name))
 
 

@@ -222,18 +222,19 @@ def _apply(
 def _capture(
     step: Callable[[], None], forget_gradients: Callable[[], None], state: list[Tensor]
 ) -> torch.cuda.CUDAGraph:
-    """Warm up, capture, and put ``state`` back as it was.
+    """Warm up, capture, and put ``state`` and the device's random numbers back as they were.
 
     All on the stream that the run has to itself, or on a new one beside the default stream, which cannot be captured.
     A stream that another thread works on must not be captured, and torch hands streams out again after the 32nd. The
     first forward pass happens there too: a parameter's gradient node belongs to the stream it was made on.
     """
-    before, random = [tensor.clone() for tensor in state], torch.cuda.get_rng_state()
+    before = [tensor.clone() for tensor in state]
     current = torch.cuda.current_stream()
     own = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # type: ignore[no-untyped-call]
     own.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
     with GATE.alone(), of_many_kinds():
+        random = torch.cuda.get_rng_state()
         with torch.cuda.stream(own):
             for _ in range(WARM_UP):
                 forget_gradients()
@@ -242,7 +243,7 @@ def _capture(
         current.wait_stream(own)
         with torch.cuda.graph(graph, stream=own, capture_error_mode="thread_local"):
             step()
+        torch.cuda.set_rng_state(random)
     for tensor, value in zip(state, before, strict=True):
         tensor.copy_(value)
-    torch.cuda.set_rng_state(random)
     return graph
