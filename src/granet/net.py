@@ -41,7 +41,6 @@ class SparseNet:
         """What the method keeps between updates about the net as a whole."""
         self.start: Mapping[str, Tensor] | None = None
         """The state that the model is to begin with instead of its own; a method may propose it when it begins."""
-        self._tracks_ever_active = False
 
     probe: Probe
     """Batches, a loss and a finished first run to look at: there only while a method begins."""
@@ -282,9 +281,12 @@ class SparseNet:
 
     def track_ever_active(self) -> None:
         """From now on remember which weights have been active at some time."""
-        self._tracks_ever_active = True
         for layer in self.layers:
             layer.memory["ever_active"] = torch.zeros_like(layer.mask)
+
+    @property
+    def _tracks_ever_active(self) -> bool:
+        return "ever_active" in self.layers[0].memory
 
     @property
     def ever_active(self) -> Tensor | None:

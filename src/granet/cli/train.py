@@ -156,10 +156,11 @@ class Train:
         if self.method in (None, DENSE, _DIGITS.method):
             return _DIGITS.dense_twin() if self.method == DENSE else _DIGITS
         fields = dict(_DIGITS.method_fields)
-        if self.method in ("prune-once", "prune-regrow"):
-            return dataclasses.replace(_DIGITS, method=self.method, method_fields={})  # they have a rate
-        if not hasattr(granet.create_method(self.method, sparsity=fields["sparsity"]), "every"):
+        method = granet.create_method(self.method, sparsity=fields["sparsity"])
+        if not hasattr(method, "every"):
             del fields["every"]
+        if hasattr(method, "rate"):  # which says how much is pruned
+            del fields["sparsity"]
         return dataclasses.replace(_DIGITS, method=self.method, method_fields=fields)
 
 

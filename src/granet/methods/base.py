@@ -114,6 +114,12 @@ def check_share(field: str, value: float) -> None:
         raise ValueError(f"{field}={value!r}: must be in [0, 1)")
 
 
+def check_items(field: str, values: Sequence[object], kinds: tuple[type, ...], words: str) -> None:
+    """All values of a field that is a list are of these kinds, told in ``words``; a bool is no number."""
+    if any(not isinstance(value, kinds) or isinstance(value, bool) for value in values):
+        raise ValueError(f"{field}={list(values)!r}: must hold {words}")
+
+
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")

@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from granet.methods.base import check_choice, check_count, check_share
+from granet.methods.base import check_choice, check_count, check_items, check_share
 from granet.methods.prune_once import check_rate
 from granet.training.recipe import DENSE, Recipe
 from granet.training.rundir import run_name
@@ -65,8 +65,7 @@ class Study:
         for field in ("checkpoints", "sparsities", "rates", "scopes", "measures", "seeds"):
             values = getattr(self, field)
             kind, words = _KINDS[field]
-            if any(not isinstance(value, kind) or isinstance(value, bool) for value in values):
-                raise ValueError(f"{field}={list(values)!r}: must hold {words}")
+            check_items(field, values, kind, words)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{field}={list(values)!r}: must have one entry or more, each once")
         check_count("continue_epochs", self.continue_epochs)

@@ -91,8 +91,9 @@ def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for key, value in table.items():
         if value == [] and key not in _LISTS:
             raise ValueError(f"{key}=[]: must have one value or more to try")
-        lists = value != [] and isinstance(value, list) and all(isinstance(item, list) for item in value)
-        several = isinstance(value, list) and (key not in _LISTS or lists)
+        several = isinstance(value, list)
+        if key in _LISTS:
+            several = several and bool(value) and all(isinstance(item, list) for item in value)
         choices.append(value if several else [value])
     for values in itertools.product(*choices):
         yield dict(zip(table, values, strict=True))

@@ -28,9 +28,11 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
     """
     path = folder / f"checkpoint-{step:08d}.pt"
     _write(path, state)
-    others = [other for other in _checkpoints(folder) if other != path]
-    for old in [other for other in others if other > path] + [other for other in others if other < path][KEPT - 1 :]:
-        old.unlink(missing_ok=True)
+    every = _checkpoints(folder)
+    newest = [one for one in every if one <= path][:KEPT]
+    for one in every:
+        if one not in newest:
+            one.unlink(missing_ok=True)
 
 
 def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from granet.files import read_toml
 from granet.methods import list_methods
+from granet.methods.base import check_items
 from granet.training.recipe import DENSE, Recipe
 
 _DEFAULT = Recipe()
@@ -97,9 +98,7 @@ def check_type(key: str, value: object) -> None:
     if not isinstance(value, good) or (isinstance(value, bool) and wanted is not bool):
         raise ValueError(f"{key}={value!r}: must be of type {kind}")
     if isinstance(value, list):
-        inside, kind = _INSIDE[key]
-        if any(not isinstance(item, inside) or isinstance(item, bool) for item in value):
-            raise ValueError(f"{key}={value!r}: must hold {kind}")
+        check_items(key, value, *_INSIDE[key])
 
 
 def _check_table(path: Path, key: str, value: object) -> None:
