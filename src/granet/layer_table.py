@@ -14,6 +14,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from granet.row import Row
 from granet.transfer import constant, stream_of, to_device
 
 BLOCK = 2048
@@ -42,6 +43,8 @@ def runs_kernels(device: torch.device) -> bool:
 
 def addresses(tensors: Sequence[Tensor]) -> Tensor:
     """[layers]: where the tensors lie."""
+    if isinstance(tensors, Row):
+        return constant(tensors.addresses(), tensors.device)
     return constant(map(Tensor.data_ptr, tensors), tensors[0].device)
 
 

@@ -13,6 +13,8 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
+from granet.row import Row
+
 SPARSIFIABLE = (_ConvNd, nn.Linear)
 
 
@@ -28,8 +30,8 @@ class SparseLayer:
     """The groups of a transposed convolution, whose weight is [in, out / groups, ...]; 0 where it is [out, in, ...]."""
     mask: Tensor = field(init=False, repr=False)
     """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
-    gradient: Tensor | None = field(default=None, init=False, repr=False)
-    """What a mask update reads, kept from the backward pass: for growth, the gradient before masking."""
+    kept: tuple[Sequence[Tensor], int] | None = field(default=None, init=False, repr=False)
+    """Some tensors, and which of them is the ``gradient``; it may not yet be cut out of a row."""
     gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
     """The tensor that ``gradient`` was copied from."""
     rate: float | Tensor = field(default=0.0, init=False, repr=False)
@@ -41,6 +43,15 @@ class SparseLayer:
 
     def __post_init__(self) -> None:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """What a mask update reads, kept from the backward pass: for growth, the gradient before masking."""
+        return None if self.kept is None else self.kept[0][self.kept[1]]
+
+    @gradient.setter
+    def gradient(self, gradient: Tensor | None) -> None:
+        self.kept = None if gradient is None else ((gradient,), 0)
 
     @property
     def numel(self) -> int:
@@ -119,10 +130,21 @@ def find_layers(
         if default:
             raise ValueError(f"include={include!r}, exclude={exclude!r}: leave no weight; {_known(aliases, default)}")
         raise ValueError(f"model: no sparsifiable weight in {type(model).__name__}; {_known(aliases, default)}")
-    return [
+    layers = [
         SparseLayer(name, parameter, index, seed, transposed_groups.get(id(parameter), 0))
         for index, (name, parameter) in enumerate(chosen)
     ]
+    _lay_in_a_row(layers)
+    return layers
+
+
+def _lay_in_a_row(layers: Sequence[SparseLayer]) -> None:
+    """Let the masks, if on one device, lie one after another in memory: all can then be copied as one."""
+    masks = [layer.mask for layer in layers]
+    if len({mask.device for mask in masks}) == 1:
+        whole = torch.ones(sum(map(Tensor.numel, masks)), dtype=torch.bool, device=masks[0].device)
+        for layer, mask in zip(layers, Row(whole, masks), strict=True):
+            layer.mask = mask
 
 
 def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:

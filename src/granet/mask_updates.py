@@ -88,7 +88,7 @@ class MaskUpdates:
         """Write new masks; weights are not touched. Layers without a gradient are left as they are."""
         movable = with_gradient(self._net.layers)
         for layer in self._net.layers:
-            if layer.gradient is None:
+            if layer.kept is None:
                 self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
         if movable:
             accept = self._all_finite(movable)

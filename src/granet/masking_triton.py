@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import torch
 import triton
@@ -13,6 +12,7 @@ from torch import Tensor
 from granet import layer_table as tables
 from granet.launch import launch
 from granet.piece_triton import address, place_in_row, this_piece
+from granet.row import Row
 
 _INTEGER = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 _EXPONENT = {
@@ -89,7 +89,7 @@ def all_finite(tensors: Sequence[Tensor]) -> Tensor:
     return finite
 
 
-def take_dense(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+def take_dense(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[Row, Tensor]:
     """Copies, and whether they are finite; then as :func:`zero_inactive`, and for the same tensors."""
     dtype, pieces = tensors[0].dtype, tables.pieces(tensors)
     row = torch.empty(sum(map(Tensor.numel, tensors)), dtype=dtype, device=pieces.device)
@@ -97,12 +97,4 @@ def take_dense(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[list
     with torch.cuda.device_of(pieces):
         arguments = tables.addresses(tensors), tables.addresses(masks), row, pieces, finite.view(torch.uint8)
         launch(_take_dense, len(pieces), arguments, _EXPONENT[dtype], _INTEGER[dtype.itemsize], *_SIZES)
-    return _cut(row, tensors), finite
-
-
-def _cut(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The parts of the row, in the shapes and layouts of the tensors."""
-    if all(map(Tensor.is_contiguous, tensors)):
-        return list(torch._utils._unflatten_dense_tensors(row, tensors))  # all in one call
-    starts = accumulate(map(Tensor.numel, tensors), initial=0)
-    return [row.as_strided(tensor.shape, tensor.stride(), at) for tensor, at in zip(tensors, starts, strict=False)]
+    return Row(row, masks), finite

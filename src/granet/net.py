@@ -15,6 +15,7 @@ from torch import Tensor
 from granet.distributions import Distribution, counts, kept
 from granet.layers import SparseLayer
 from granet.probe import Probe
+from granet.row import Row, row_of
 from granet.scores import Score, magnitude, random
 from granet.selection import Ranking, fill, rank
 from granet.transfer import constant, to_device
@@ -62,8 +63,9 @@ class SparseNet:
         self._movable = list(movable)
         all_move = len(movable) == len(self.layers)
         self._index = None if all_move else constant([layer.index for layer in movable], self.device)
-        self._masks = [self._flat_masks[layer.index] for layer in movable]  # written to by commit()
-        self._proposed = _flat_copies(self._masks)
+        masks = self._flat_masks
+        self._masks = masks if all_move else [masks[layer.index] for layer in movable]  # written to by commit()
+        self._proposed: Sequence[Tensor] = _flat_copies(self._masks)
         self._counts = self._of_movable(self.active)
         self._thinning: tuple[Score, Ranking] | None = None
         self.pruned = self.regrown = constant(0, self.device)
@@ -72,8 +74,11 @@ class SparseNet:
     def commit(self) -> None:
         """Write the proposal into the masks, in place."""
         self._settle()
-        pairs = zip(self._proposed, self._masks, strict=True)
-        torch._foreach_copy_(self._masks, [p if mask.ndim == 1 else p.view(mask.shape) for p, mask in pairs])
+        if isinstance(self._masks, Row) and isinstance(self._proposed, Row):
+            self._masks.whole.copy_(self._proposed.whole)
+        else:
+            shaped = [p.view(mask.shape) for p, mask in zip(self._proposed, self._masks, strict=True)]
+            torch._foreach_copy_(list(self._masks), shaped)
         if self._index is None:
             self.active = self._counts
         else:
@@ -249,10 +254,11 @@ class SparseNet:
         return constant([layer.numel for layer in self._movable], self.device) - self._counts
 
     @cached_property
-    def _flat_masks(self) -> list[Tensor]:
+    def _flat_masks(self) -> Sequence[Tensor]:
         """Every layer's mask, flat, or in its own shape where its memory lies in another order."""
         masks = [layer.mask for layer in self.layers]
-        return [mask.view(-1) if mask.is_contiguous() else mask for mask in masks]
+        flat = [mask.view(-1) if mask.is_contiguous() else mask for mask in masks]
+        return row_of(flat) or flat
 
     def __getstate__(self) -> dict[str, Any]:
         """Without views of the masks, which pickling would cut off from them."""
@@ -337,8 +343,10 @@ class SparseNet:
 
 def _flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:
     """A flat copy of each mask, in logical order; those on one device are copied together."""
+    if isinstance(masks, Row):
+        return masks.clone()
     devices = {mask.device for mask in masks}
     if len(devices) == 1:
         flat = [mask if mask.ndim == 1 else mask.flatten() for mask in masks]
-        return torch.split(torch.cat(flat), list(map(Tensor.numel, flat)))
+        return Row(torch.cat(flat), flat)
     return [mask.flatten().clone() for mask in masks]

@@ -30,29 +30,30 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
         grad = layer.weight.grad
         if grad is None:
             layer.gradient = None
-        elif layer.gradient is None or layer.gradient_source is None or layer.gradient_source() is not grad:
+        elif layer.kept is None or layer.gradient_source is None or layer.gradient_source() is not grad:
             new.append((layer, grad))
         else:
             # The same tensor before the same step. Masked already, it has nothing to add; with a new backward pass
             # in it (the step before was given up), it replaces what was kept.
             fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
+            assert layer.gradient is not None
             layer.gradient = torch.where(fresh, grad, layer.gradient)
             old.append((grad, layer.mask))
     zero_inactive(old)
     if not new:
         return None
     copies, finite = take_dense([grad for _, grad in new], [layer.mask for layer, _ in new])
-    for (layer, grad), copy in zip(new, copies, strict=True):
-        layer.gradient, layer.gradient_source = copy, weakref.ref(grad)
+    for place, (layer, grad) in enumerate(new):
+        layer.kept, layer.gradient_source = (copies, place), weakref.ref(grad)
     return None if old else finite
 
 
 def with_gradient(layers: Sequence[SparseLayer]) -> list[SparseLayer]:
     """The layers that have a gradient: the one kept or, if none was, what ``.grad`` holds now."""
     for layer in layers:
-        if layer.gradient is None and layer.weight.grad is not None:
+        if layer.kept is None and layer.weight.grad is not None:
             layer.gradient = layer.weight.grad.detach()
-    return [layer for layer in layers if layer.gradient is not None]
+    return [layer for layer in layers if layer.kept is not None]
 
 
 def forget_gradients(layers: Sequence[SparseLayer]) -> None:

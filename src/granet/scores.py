@@ -49,8 +49,9 @@ def signal_to_noise(layer: SparseLayer, draw: int) -> Tensor:
 
 def gradient(layer: SparseLayer, draw: int) -> Tensor:
     """|dL/dw| of this step's batch, before masking."""
-    assert layer.gradient is not None
-    return layer.gradient
+    kept = layer.gradient
+    assert kept is not None
+    return kept
 
 
 def given(values: Mapping[str, Tensor]) -> Score:

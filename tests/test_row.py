@@ -1,0 +1,69 @@
+"""Tensors that lie one after another in one flat tensor."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from granet.layers import find_layers
+from granet.row import Row, row_of
+
+
+def some() -> list[torch.Tensor]:
+    image = torch.arange(2 * 3 * 4 * 4.0).view(2, 3, 4, 4)
+    return [torch.arange(5.0), image.to(memory_format=torch.channels_last), torch.arange(6.0).view(2, 3)]
+
+
+def test_parts_have_the_shapes_and_layouts_of_others() -> None:
+    tensors = some()
+    row = Row(torch.arange(107.0), tensors)
+    assert len(row) == 3
+    assert [part.shape for part in row] == [tensor.shape for tensor in tensors]
+    assert [part.stride() for part in row] == [tensor.stride() for tensor in tensors]
+    assert [part.view(-1)[0].item() for part in (row[0], row[2])] == [0, 101]
+    assert row[1].permute(0, 2, 3, 1).flatten().tolist() == list(range(5, 101))  # as they lie in memory
+    row[1].zero_()
+    assert row.whole.count_nonzero() == 107 - 96 - 1
+
+
+def test_addresses_are_those_of_the_parts() -> None:
+    row = Row(torch.zeros(107, dtype=torch.float64), some())
+    assert row.addresses() == [part.data_ptr() for part in row]
+
+
+def test_a_clone_is_another_row() -> None:
+    row = Row(torch.zeros(107), some())
+    other = row.clone()
+    other[2].fill_(1)
+    assert row.whole.sum() == 0 and other.whole.sum() == 6
+
+
+def test_the_row_that_tensors_lie_in() -> None:
+    whole = torch.zeros(20)
+    parts = [whole[2:5], whole[5:11].view(2, 3), whole[11:12]]
+    row = row_of(parts)
+    assert row is not None and len(row.whole) == 10
+    row.whole.fill_(1)
+    assert whole.tolist() == [0] * 2 + [1] * 10 + [0] * 8
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        [torch.zeros(3), torch.zeros(4)],
+        (lambda whole: [whole[:3], whole[4:]])(torch.zeros(9)),
+        (lambda whole: [whole[3:], whole[:3]])(torch.zeros(9)),
+        (lambda whole: [whole[:6].view(2, 3).t(), whole[6:]])(torch.zeros(9)),
+    ],
+    ids=["apart", "a gap", "another order", "not in logical order"],
+)
+def test_no_row(tensors: list[torch.Tensor]) -> None:
+    assert row_of(tensors) is None
+
+
+def test_masks_of_a_model_lie_in_a_row_and_so_do_those_of_its_copy() -> None:
+    layers = find_layers(nn.Sequential(nn.Linear(3, 5), nn.Conv2d(2, 3, 3), nn.Linear(5, 2)))
+    for several in (layers, copy.deepcopy(layers)):
+        row = row_of([layer.mask.view(-1) for layer in several])
+        assert row is not None and row.whole.all() and len(row.whole) == 15 + 54 + 10
