@@ -19,6 +19,8 @@ from granet.selection_triton import TritonRanking
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = (100, 1, 33)
+LAYERS = [SIZES, (96, 16, 48)] if DEVICE == "cuda" else [SIZES]
+"""Of the second kind a GPU loads several elements at once."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +55,12 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def example(scores: str, dtype: torch.dtype, candidates: float) -> tuple[list[Tensor], list[Tensor]]:
+def example(
+    scores: str, dtype: torch.dtype, candidates: float, sizes: tuple[int, ...] = SIZES
+) -> tuple[list[Tensor], list[Tensor]]:
     generator = torch.Generator().manual_seed(1)
     tensors, masks = [], []
-    for size in SIZES:
+    for size in sizes:
         dice = torch.randint(0, 1 << 30, (size,), generator=generator)
         tensors.append(SCORES[scores](dice).to(dtype))
         masks.append(torch.rand(size, generator=generator) < candidates)
@@ -74,10 +78,11 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.parametrize("sizes", LAYERS, ids=str)
 @pytest.mark.parametrize(("scores", "dtype"), EXAMPLES, ids=str)
 @pytest.mark.parametrize(("among", "share"), [(True, 0.4), (False, 0.6)])
-def test_each_layer_alone(scores: str, dtype: torch.dtype, among: bool, share: float) -> None:
-    tensors, masks = example(scores, dtype, 0.8 if among else 0.2)
+def test_each_layer_alone(scores: str, dtype: torch.dtype, among: bool, share: float, sizes: tuple[int, ...]) -> None:
+    tensors, masks = example(scores, dtype, 0.8 if among else 0.2, sizes)
     counts = torch.tensor([int(share * (mask == among).sum()) for mask in masks])
     plain, ours = [mask.clone() for mask in masks], moved(masks)
     TorchRanking(tensors, plain, among).select(counts)
@@ -85,10 +90,11 @@ def test_each_layer_alone(scores: str, dtype: torch.dtype, among: bool, share: f
     assert all(torch.equal(one, other.cpu()) for one, other in zip(plain, ours, strict=True))
 
 
+@pytest.mark.parametrize("sizes", LAYERS, ids=str)
 @pytest.mark.parametrize(("scores", "dtype"), EXAMPLES, ids=str)
-def test_all_layers_together(scores: str, dtype: torch.dtype) -> None:
+def test_all_layers_together(scores: str, dtype: torch.dtype, sizes: tuple[int, ...]) -> None:
     """And a selection after that, twice asked for and with fewer winners, as prune and regenerate do."""
-    tensors, masks = example(scores, dtype, 0.8)
+    tensors, masks = example(scores, dtype, 0.8, sizes)
     floors = torch.tensor([3, 5, 20])
     plain, ours = TorchRanking(tensors, masks, True), moved(masks)
     kernels = TritonRanking(moved(tensors), ours, True)

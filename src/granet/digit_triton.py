@@ -41,15 +41,15 @@ def keys_at(scores, mask, offsets, length, AMONG: tl.constexpr):
     """Keys and candidacy at ``offsets`` of a piece."""
     inside = offsets < length
     candidate = inside & (tl.load(mask + offsets, mask=inside, other=1 - AMONG) == AMONG)
-    value = tl.load(scores + offsets, mask=candidate, other=0.0).to(tl.float32)
-    key = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    return tl.minimum(key, 0x7F800001), candidate  # one key for all NaNs
+    value = tl.load(scores + offsets, mask=inside, other=0.0).to(tl.float32)
+    key = tl.minimum(value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x7F800001)  # one for all NaNs
+    return tl.where(candidate, key, 0), candidate
 
 
 @triton.jit
 def count_digit(
     scores, mask, length, prefix, row, part, STEP: tl.constexpr, PARTS: tl.constexpr,
-    AMONG: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+    AMONG: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
     """Add a piece's candidates that begin with ``prefix``, by their next digit, to ``row`` and, if PARTS, to ``part``.
 
@@ -58,24 +58,24 @@ def count_digit(
     """
     BINS: tl.constexpr = 1 << STEP.width
     bins = tl.arange(0, BINS)
-    place = tl.arange(0, BLOCK)
+    place = tl.arange(0, CUT.block)
     prefix = prefix.to(tl.int32)
     if STEP.round < 2:
         found = tl.zeros([BINS], tl.int32)
-        for step in range(0, PIECE, BLOCK):
+        for step in range(0, CUT.piece, CUT.block):
             key, here = keys_at(scores, mask, step + place, length, AMONG)
             if STEP.round > 0:
                 here = here & (key >> STEP.shift + STEP.width == prefix)
             found += tl.histogram((key >> STEP.shift) & (BINS - 1), BINS, mask=here)
         tl.atomic_add(row + bins, found.to(tl.int64), mask=found > 0, sem="relaxed")
     else:
-        for step in range(0, PIECE, BLOCK):
+        for step in range(0, CUT.piece, CUT.block):
             key, here = keys_at(scores, mask, step + place, length, AMONG)
             here = here & (key >> STEP.shift + STEP.width == prefix)
             digit = (key >> STEP.shift) & (BINS - 1)
             many = tl.sum(here.to(tl.int32), 0)
             tries = 0
-            while (many > BLOCK // 8) & (tries < 8):
+            while (many > CUT.block // 8) & (tries < 8):
                 last = tl.max(tl.where(here, place * BINS + digit, 0), 0) & (BINS - 1)
                 some = tl.sum((here & (digit == last)).to(tl.int32), 0)
                 tl.atomic_add(row + last, some.to(tl.int64), sem="relaxed")

@@ -45,13 +45,13 @@ def _narrow(total, numbers, layers, STEP: tl.constexpr):
 @triton.jit
 def _search_globally(
     tensors, masks, pieces, total, floors, numbers, layers,
-    STEP: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+    STEP: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
     """Count one digit. Whoever finishes last in a layer adds up, for each bin, how many of its keys are kept."""
     BINS: tl.constexpr = 1 << STEP.width
-    layer, start, length = this_piece(pieces)
-    scores = address(tensors, layer, start, DTYPE)
-    mask = address(masks, layer, start, tl.uint8)
+    layer, start, length = this_piece(pieces, CUT)
+    scores = address(tensors, layer, start, DTYPE, CUT)
+    mask = address(masks, layer, start, tl.uint8, CUT)
     of_all = _of_all(numbers, layers, STEP)
     prefix = layer * 0
     if STEP.round > 0:
@@ -59,7 +59,7 @@ def _search_globally(
         if tl.program_id(0) == 0:
             tl.store(of_all + STEP.rows + 2 + STEP.round, prefix)
     row = numbers + layers * STEP.row + layer * BINS
-    count_digit(scores, mask, length, prefix, row, row, STEP, False, AMONG, PIECE, BLOCK)
+    count_digit(scores, mask, length, prefix, row, row, STEP, False, AMONG, CUT)
     tl.debug_barrier()  # the whole program has added its part before it says so
     finished = numbers + layers * (2 * STEP.rows + STEP.round) + layer
     if tl.atomic_add(finished, 1) == pieces_of_layer(pieces) - 1:
@@ -102,7 +102,7 @@ def _share(total, shares, numbers, layers, STEP: tl.constexpr, LAYERS: tl.conste
 
 
 def share_out(
-    tables: tuple[Tensor, Tensor, Tensor], total: Tensor, floors: Tensor, constants: tuple[Hashable, ...]
+    tables: tuple[Tensor, ...], total: Tensor, floors: Tensor, constants: tuple[Hashable, ...]
 ) -> tuple[Tensor, Tensor]:
     """How many candidates each layer keeps, and the numbers of the search: the rows of the first digit come first."""
     layers = len(floors)

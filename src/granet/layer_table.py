@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
+from math import gcd
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +21,7 @@ from granet.transfer import constant, stream_of, to_device
 
 BLOCK = 2048
 PIECE = 8 * BLOCK
-"""Elements that one program walks through, a block at a time."""
-
+ALIGNMENT = 16
 
 TRITON = (3, 6)
 """The first version that the kernels were seen to work with; older ones have no masked histograms. It comes with torch
@@ -41,19 +42,30 @@ def runs_kernels(device: torch.device) -> bool:
     return device.type == "cuda" and has_triton()
 
 
-def addresses(tensors: Sequence[Tensor]) -> Tensor:
-    """[layers]: where the tensors lie."""
-    if isinstance(tensors, Row):
-        return constant(tensors.addresses(), tensors.device)
-    return constant(map(Tensor.data_ptr, tensors), tensors[0].device)
+class Cut(NamedTuple):
+    """How a launch goes through the layers, in one argument: a launch takes longer with each."""
+
+    piece: int
+    """Elements that one program walks through."""
+    block: int
+    """Elements at a time."""
+    aligned: int
+    """What all addresses, in bytes, and all sizes are multiples of. From 16 on a thread loads 16 bytes at once."""
 
 
-def pieces(tensors: Sequence[Tensor]) -> Tensor:
-    """[pieces, 5]: the layer of a piece, where in it the piece starts, its length, the layer's number of pieces, and
-    where the piece would start if all layers lay in one row.
+def tables(*several: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Cut]:
+    """For lists of tensors, one for each layer, of one device and alike in their sizes: what a launch needs to know.
+
+    First, [layers] for each list, where its tensors lie. Then, [pieces, 5]: the layer of a piece, where in it the piece
+    starts, its length, the layer's number of pieces, and where the piece would start if all layers lay in one row.
     """
-    device = tensors[0].device
-    return _pieces(tuple(map(Tensor.numel, tensors)), device, stream_of(device), PIECE)
+    device = several[0][0].device
+    sizes = tuple(map(Tensor.numel, several[0]))
+    places = [
+        tensors.addresses() if isinstance(tensors, Row) else list(map(Tensor.data_ptr, tensors)) for tensors in several
+    ]
+    cut = Cut(PIECE, BLOCK, gcd(ALIGNMENT, *chain(*places), *sizes))
+    return (*[constant(here, device) for here in places], _pieces(sizes, device, stream_of(device), PIECE)), cut
 
 
 @lru_cache(maxsize=64)

@@ -7,10 +7,12 @@ import triton.language as tl
 
 
 @triton.jit
-def this_piece(pieces):
+def this_piece(pieces, CUT: tl.constexpr):
     """This program's layer, where in it the program's piece begins, and how long that is."""
+    ALIGNED: tl.constexpr = CUT.aligned
     row = pieces + 5 * tl.program_id(0)
-    return tl.load(row), tl.load(row + 1), tl.load(row + 2).to(tl.int32)
+    start = tl.multiple_of(tl.load(row + 1), ALIGNED)
+    return tl.load(row), start, tl.multiple_of(tl.load(row + 2).to(tl.int32), ALIGNED)
 
 
 @triton.jit
@@ -20,12 +22,14 @@ def pieces_of_layer(pieces):
 
 
 @triton.jit
-def place_in_row(pieces):
+def place_in_row(pieces, CUT: tl.constexpr):
     """Where this program's piece begins if all layers lie in one row."""
-    return tl.load(pieces + 5 * tl.program_id(0) + 4)
+    ALIGNED: tl.constexpr = CUT.aligned
+    return tl.multiple_of(tl.load(pieces + 5 * tl.program_id(0) + 4), ALIGNED)
 
 
 @triton.jit
-def address(addresses, layer, start, TYPE: tl.constexpr):
+def address(addresses, layer, start, TYPE: tl.constexpr, CUT: tl.constexpr):
     """Where a piece of a layer's tensor begins."""
-    return tl.load(addresses + layer).to(tl.pointer_type(TYPE)) + start
+    ALIGNED: tl.constexpr = CUT.aligned
+    return tl.multiple_of(tl.load(addresses + layer).to(tl.pointer_type(TYPE)), ALIGNED) + start

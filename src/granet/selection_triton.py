@@ -17,10 +17,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from granet import layer_table as tables
 from granet.digit_triton import END, STEPS, count_digit, keys_at
 from granet.global_search_triton import share_out
 from granet.launch import launch
+from granet.layer_table import tables
 from granet.piece_triton import address, this_piece
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -58,13 +58,13 @@ def _narrow(counts, leading, numbers, layers, layer, STEP: tl.constexpr):
 @triton.jit
 def _search_layers(
     tensors, masks, pieces, counts, leading, numbers, layers,
-    STEP: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+    STEP: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
     """Count one digit: every layer looks for its own ``counts[layer]``-th largest key."""
     BINS: tl.constexpr = 1 << STEP.width
-    layer, start, length = this_piece(pieces)
-    scores = address(tensors, layer, start, DTYPE)
-    mask = address(masks, layer, start, tl.uint8)
+    layer, start, length = this_piece(pieces, CUT)
+    scores = address(tensors, layer, start, DTYPE, CUT)
+    mask = address(masks, layer, start, tl.uint8, CUT)
     prefix = layer * 0
     if STEP.round > 0:
         prefix, left = _narrow(counts, leading, numbers, layers, layer, STEP)
@@ -75,23 +75,23 @@ def _search_layers(
     row = numbers + layers * STEP.row + layer * BINS
     part = _parts(numbers, layers, STEP) + tl.program_id(0) * BINS
     LAST: tl.constexpr = STEP.round == STEP.rounds - 1
-    count_digit(scores, mask, length, prefix, row, part, STEP, LAST, AMONG, PIECE, BLOCK)
+    count_digit(scores, mask, length, prefix, row, part, STEP, LAST, AMONG, CUT)
 
 
 @triton.jit
 def _mark(
     tensors, masks, pieces, counts, leading, numbers, layers,
-    STEP: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+    STEP: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
     """Write the outcome: keys above the layer's threshold win, and the first of those equal to it."""
     BINS: tl.constexpr = 1 << STEP.before
-    layer, start, length = this_piece(pieces)
-    scores = address(tensors, layer, start, DTYPE)
-    mask = address(masks, layer, start, tl.uint8)
+    layer, start, length = this_piece(pieces, CUT)
+    scores = address(tensors, layer, start, DTYPE, CUT)
+    mask = address(masks, layer, start, tl.uint8, CUT)
     threshold, left = _narrow(counts, leading, numbers, layers, layer, STEP)
     ties = _parts(numbers, layers, STEP) + (threshold & (BINS - 1))
     here = tl.program_id(0)
-    piece = here - (start // PIECE).to(tl.int32)
+    piece = here - (start // CUT.piece).to(tl.int32)
     while piece < here:  # ties in earlier pieces of the layer go first
         earlier = piece + tl.arange(0, 128)
         left -= tl.sum(tl.load(ties + earlier * BINS, mask=earlier < here, other=0), 0)
@@ -99,16 +99,16 @@ def _mark(
     own = tl.load(ties + here * BINS)
     some_win = (left > 0) & (left < own)  # of the ties in this piece: only then does their order count
     least = (threshold + (left < own).to(tl.int64)).to(tl.int32)
-    for step in range(0, PIECE, BLOCK):
-        offsets = step + tl.arange(0, BLOCK)
+    for step in range(0, CUT.piece, CUT.block):
+        offsets = step + tl.arange(0, CUT.block)
         key, candidate = keys_at(scores, mask, offsets, length, AMONG)
         wins = key >= least
         if some_win:
             tied = (candidate & (key + 1 == least)).to(tl.int32)
             wins = wins | ((tied > 0) & (tl.cumsum(tied, 0) <= left))
             left -= tl.sum(tied, 0)
-        changed = candidate & (wins.to(tl.int32) != AMONG)
-        tl.store(mask + offsets, wins.to(tl.uint8), mask=changed)
+        active = wins & candidate if AMONG else wins | (candidate == 0)
+        tl.store(mask + offsets, active.to(tl.uint8), mask=offsets < length)
 
 
 class TritonRanking:
@@ -117,12 +117,13 @@ class TritonRanking:
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
         dtypes = {score.dtype for score in scores}
         common = torch.float32 if len(dtypes) > 1 else scores[0].dtype
-        # Kept alive: the tables hold addresses. In logical order, whatever the layout.
+        # Kept alive: the tables hold addresses. Scores in logical order, whatever the layout.
+        self._masks = masks
         self._scores = [score.contiguous() for score in scores]
         if len(dtypes) > 1:
             self._scores = [score.to(common) for score in self._scores]
-        self._tables = tables.addresses(self._scores), tables.addresses(masks), tables.pieces(self._scores)
-        self._constants = int(among), _DTYPES[common], tables.PIECE, tables.BLOCK
+        self._tables, cut = tables(self._scores, masks)
+        self._constants = int(among), _DTYPES[common], cut
         self._leading: Tensor | None = None
 
     def select(self, counts: Tensor) -> None:
