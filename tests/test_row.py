@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from granet.layers import find_layers
-from granet.row import Row, row_of
+from granet.row import Row, addresses, contiguous, kinds, row_of, sizes
 
 
 def some() -> list[torch.Tensor]:
@@ -29,7 +29,7 @@ def test_parts_have_the_shapes_and_layouts_of_others() -> None:
 
 def test_addresses_are_those_of_the_parts() -> None:
     row = Row(torch.zeros(107, dtype=torch.float64), some())
-    assert row.addresses() == [part.data_ptr() for part in row]
+    assert addresses(row) == tuple(part.data_ptr() for part in row) == addresses(list(row))
 
 
 def test_a_clone_is_another_row() -> None:
@@ -67,3 +67,12 @@ def test_masks_of_a_model_lie_in_a_row_and_so_do_those_of_its_copy() -> None:
     for several in (layers, copy.deepcopy(layers)):
         row = row_of([layer.mask.view(-1) for layer in several])
         assert row is not None and row.whole.all() and len(row.whole) == 15 + 54 + 10
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bool])
+def test_what_is_said_of_a_row_holds_for_its_parts(dtype: torch.dtype) -> None:
+    row = Row(torch.zeros(107, dtype=dtype), some())
+    assert kinds(row) == kinds(list(row)) == {(torch.device("cpu"), dtype)}
+    assert sizes(row) == sizes(list(row)) == (5, 96, 6)
+    assert contiguous(row) is contiguous(list(row)) is False
+    assert contiguous(Row(torch.zeros(11), [some()[0], some()[2]]))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from granet.row import Row
+from granet.row import addresses, device_of, sizes
 from granet.transfer import constant, stream_of, to_device
 
 BLOCK = 2048
@@ -59,21 +59,30 @@ def tables(*several: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Cut]:
     First, [layers] for each list, where its tensors lie. Then, [pieces, 5]: the layer of a piece, where in it the piece
     starts, its length, the layer's number of pieces, and where the piece would start if all layers lay in one row.
     """
-    device = several[0][0].device
-    sizes = tuple(map(Tensor.numel, several[0]))
-    places = [
-        tensors.addresses() if isinstance(tensors, Row) else list(map(Tensor.data_ptr, tensors)) for tensors in several
-    ]
-    cut = Cut(PIECE, BLOCK, gcd(ALIGNMENT, *chain(*places), *sizes))
-    return (*[constant(here, device) for here in places], _pieces(sizes, device, stream_of(device), PIECE)), cut
+    device = device_of(several[0])
+    places = tuple(map(addresses, several))
+    return _tables(places, sizes(several[0]), device, stream_of(device), PIECE, BLOCK)
 
 
 @lru_cache(maxsize=64)
-def _pieces(sizes: tuple[int, ...], device: torch.device, stream: int, piece: int) -> Tensor:
-    before = accumulate(sizes, initial=0)
+def _tables(
+    places: tuple[tuple[int, ...], ...],
+    numbers: tuple[int, ...],
+    device: torch.device,
+    stream: int,
+    piece: int,
+    block: int,
+) -> tuple[tuple[Tensor, ...], Cut]:
+    cut = Cut(piece, block, gcd(ALIGNMENT, *chain(*places), *numbers))
+    return (*[constant(here, device) for here in places], _pieces(numbers, device, stream, piece)), cut
+
+
+@lru_cache(maxsize=64)
+def _pieces(numbers: tuple[int, ...], device: torch.device, stream: int, piece: int) -> Tensor:
+    before = accumulate(numbers, initial=0)
     rows = [
         (layer, start, min(piece, size - start), -(-size // piece), first + start)
-        for layer, (size, first) in enumerate(zip(sizes, before, strict=False))
+        for layer, (size, first) in enumerate(zip(numbers, before, strict=False))
         for start in range(0, size, piece)
     ]
     return to_device(rows, device)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from granet.layer_table import runs_kernels
+from granet.row import contiguous, kinds
 
 _INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -22,12 +23,11 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     (NaN * 0 is NaN), so that inactive weights stay exactly zero whatever a gradient holds. It is also several times
     faster than multiplying floats by a bool mask. On a GPU a Triton kernel writes the zeros of all layers at once.
     """
-    groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
-    for tensor, mask in pairs:
-        tensors, masks = groups[tensor.device, tensor.dtype]
-        tensors.append(tensor)
-        masks.append(mask)
-    for (device, _), (tensors, masks) in groups.items():
+    pairs = list(pairs)
+    found = kinds([tensor for tensor, _ in pairs])
+    for device, dtype in found:
+        some = pairs if len(found) == 1 else [(t, m) for t, m in pairs if (t.device, t.dtype) == (device, dtype)]
+        tensors, masks = [tensor for tensor, _ in some], [mask for _, mask in some]
         by_kernel = _alike(tensors, masks) if runs_kernels(device) else [False] * len(tensors)
         if any(by_kernel):
             from granet import masking_triton
@@ -46,8 +46,7 @@ def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Ten
 
     Also whether no element is NaN or infinite, where that is seen on the way: on a GPU one Triton kernel does it all.
     """
-    places = {(tensor.device, tensor.dtype) for tensor in tensors}
-    if len(places) == 1 and runs_kernels(tensors[0].device) and all(_alike(tensors, masks)):
+    if len(kinds(tensors)) == 1 and runs_kernels(tensors[0].device) and all(_alike(tensors, masks)):
         from granet import masking_triton
 
         return masking_triton.take_dense(tensors, masks)
@@ -76,7 +75,7 @@ def all_finite(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
 
 def _alike(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> list[bool]:
     """Which of them lie in memory in the same order as their masks; a mask has no gaps."""
-    if all(map(Tensor.is_contiguous, tensors)) and all(map(Tensor.is_contiguous, masks)):
+    if contiguous(tensors) and contiguous(masks):
         return [True] * len(tensors)
     return [
         (tensor.is_contiguous() and mask.is_contiguous()) or tensor.stride() == mask.stride()

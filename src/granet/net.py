@@ -16,7 +16,7 @@ from granet.distributions import Distribution, counts, kept
 from granet.layers import SparseLayer
 from granet.probe import Probe
 from granet.row import Row, row_of
-from granet.scores import Score, magnitude, random
+from granet.scores import Score, gradient, gradients, magnitude, random
 from granet.selection import Ranking, fill, rank
 from granet.transfer import constant, to_device
 
@@ -321,7 +321,9 @@ class SparseNet:
     def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
         """ValueError if the layer cannot have that mask."""
 
-    def _scores(self, score: Score) -> list[Tensor]:
+    def _scores(self, score: Score) -> Sequence[Tensor]:
+        if score is gradient:
+            return gradients(self._movable)
         return [score(layer, self._draw) for layer in self._movable]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:

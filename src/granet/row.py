@@ -1,4 +1,4 @@
-"""Tensors that lie one after another in one."""
+"""Tensors that lie one after another in one, and what can be asked about many tensors at once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Row(Sequence[Tensor]):
     """
 
     def __init__(self, whole: Tensor, like: Sequence[Tensor]) -> None:
-        self.whole, self._like = whole, like
+        self.whole, self.like = whole, like
 
     def __len__(self) -> int:
-        return len(self._like)
+        return len(self.like)
 
     @overload
     def __getitem__(self, index: int) -> Tensor: ...
@@ -33,26 +33,44 @@ class Row(Sequence[Tensor]):
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self._parts)
 
-    @property
-    def device(self) -> torch.device:
-        return self.whole.device
-
     def clone(self) -> Row:
-        return Row(self.whole.clone(), self._like)
-
-    def addresses(self) -> list[int]:
-        """Where the tensors begin in memory."""
-        starts = accumulate(map(Tensor.numel, self._like[:-1]), initial=0)
-        first, size = self.whole.data_ptr(), self.whole.element_size()
-        return [first + size * start for start in starts]
+        return Row(self.whole.clone(), self.like)
 
     @cached_property
     def _parts(self) -> list[Tensor]:
-        parts = torch.split(self.whole, list(map(Tensor.numel, self._like)))
+        parts = torch.split(self.whole, list(sizes(self)))
         return [
             part.view_as(like) if like.is_contiguous() else part.as_strided(like.shape, like.stride())
-            for part, like in zip(parts, self._like, strict=True)
+            for part, like in zip(parts, self.like, strict=True)
         ]
+
+
+def device_of(tensors: Sequence[Tensor]) -> torch.device:
+    """Where the first of them is."""
+    return (tensors.whole if isinstance(tensors, Row) else tensors[0]).device
+
+
+def kinds(tensors: Sequence[Tensor]) -> set[tuple[torch.device, torch.dtype]]:
+    """The devices and types there are."""
+    return {(tensor.device, tensor.dtype) for tensor in ((tensors.whole,) if isinstance(tensors, Row) else tensors)}
+
+
+def sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """How many elements each of them has."""
+    return tuple(map(Tensor.numel, tensors.like if isinstance(tensors, Row) else tensors))
+
+
+def contiguous(tensors: Sequence[Tensor]) -> bool:
+    """Whether each of them lies in memory in its logical order."""
+    return all(map(Tensor.is_contiguous, tensors.like if isinstance(tensors, Row) else tensors))
+
+
+def addresses(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """Where each of them begins in memory."""
+    if not isinstance(tensors, Row):
+        return tuple(map(Tensor.data_ptr, tensors))
+    first, size = tensors.whole.data_ptr(), tensors.whole.element_size()
+    return tuple(first + size * start for start in accumulate(sizes(tensors)[:-1], initial=0))
 
 
 def row_of(tensors: Sequence[Tensor]) -> Row | None:

@@ -6,7 +6,7 @@ Selection ranks by absolute value, so a score hands over the raw tensor and no c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -52,6 +52,15 @@ def gradient(layer: SparseLayer, draw: int) -> Tensor:
     kept = layer.gradient
     assert kept is not None
     return kept
+
+
+def gradients(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:
+    """:func:`gradient` of each layer; the very row that they were kept in, if there is nothing else in it."""
+    kept = [layer.kept for layer in layers]
+    rows = {id(one[0]) for one in kept if one is not None}
+    if kept[0] is not None and len(rows) == 1 and [one and one[1] for one in kept] == list(range(len(kept[0][0]))):
+        return kept[0][0]
+    return [gradient(layer, 0) for layer in layers]
 
 
 def given(values: Mapping[str, Tensor]) -> Score:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from granet.layer_table import runs_kernels
+from granet.row import kinds
 
 CHUNK = 1 << 17
 """Elements handled at once: temporaries stay small and in cache."""
@@ -56,8 +57,9 @@ def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> Rank
 
 
 def _use_triton(scores: Sequence[Tensor]) -> bool:
-    devices = {score.device for score in scores}
-    return len(devices) == 1 and runs_kernels(*devices) and torch.float64 not in {score.dtype for score in scores}
+    found = kinds(scores)
+    devices = {device for device, _ in found}
+    return len(devices) == 1 and runs_kernels(*devices) and torch.float64 not in {dtype for _, dtype in found}
 
 
 class TorchRanking:

@@ -22,6 +22,7 @@ from granet.global_search_triton import share_out
 from granet.launch import launch
 from granet.layer_table import tables
 from granet.piece_triton import address, this_piece
+from granet.row import contiguous, kinds
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
@@ -115,14 +116,14 @@ class TritonRanking:
     """The candidates of layers on one CUDA device."""
 
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
-        dtypes = {score.dtype for score in scores}
-        common = torch.float32 if len(dtypes) > 1 else scores[0].dtype
-        # Kept alive: the tables hold addresses. Scores in logical order, whatever the layout.
-        self._masks = masks
-        self._scores = [score.contiguous() for score in scores]
+        dtypes = {dtype for _, dtype in kinds(scores)}
+        common = torch.float32 if len(dtypes) > 1 else dtypes.pop()
         if len(dtypes) > 1:
-            self._scores = [score.to(common) for score in self._scores]
-        self._tables, cut = tables(self._scores, masks)
+            scores = [score.to(common) for score in scores]
+        if not contiguous(scores):  # in logical order, whatever the layout
+            scores = [score.contiguous() for score in scores]
+        self._scores, self._masks = scores, masks  # kept alive: the tables hold addresses
+        self._tables, cut = tables(scores, masks)
         self._constants = int(among), _DTYPES[common], cut
         self._leading: Tensor | None = None
 

@@ -1,0 +1,57 @@
+"""The kernels compile for a GPU, also on a machine without one: Triton's interpreter accepts more than its compiler."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
+
+SCRIPT = """
+import json, sys
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from granet import global_search_triton as everywhere, masking_triton as masking, selection_triton as layers
+from granet.digit_triton import END, STEPS
+from granet.layer_table import BLOCK, PIECE, Cut
+
+def widths(kernel, aligned, types, **constants):
+    "How many bytes the loads and stores of a block move at once: those with a predicate."
+    constants |= {"CUT": Cut(PIECE, BLOCK, aligned)} if "CUT" in kernel.arg_names else {}
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in constants else types.get(name, "*i64") for name in names}
+    hints = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith("*")}
+    source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in constants.items()}, hints)
+    code = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+    moves = [line.split()[1] for line in code.splitlines() if line.strip().startswith("@") and ".global." in line]
+    moves = [move for move in moves if move.startswith(("ld", "st"))]
+    return sorted({int(move[-2:].strip("b")) // 8 * int((move.split(".v") + ["1"])[1][0]) for move in moves})
+
+found = {}
+numbers = {"layers": "i32", "copies": "*fp32", "finite": "*u8"}
+for aligned in (1, 16):
+    for name, kernel in ("layers", layers._search_layers), ("globally", everywhere._search_globally):
+        for step in (STEPS[0], STEPS[-1]):  # of each kind one
+            found[f"{name} {step.round} {aligned}"] = widths(
+                kernel, aligned, numbers, STEP=step, AMONG=1, DTYPE=tl.bfloat16
+            )
+    found[f"mark {aligned}"] = widths(layers._mark, aligned, numbers, STEP=END, AMONG=0, DTYPE=tl.float32)
+    for kernel in (masking._zero_inactive, masking._see_finite, masking._take_dense):
+        constants = {"INTEGER": tl.int32} | ({"EXPONENT": 0x7F800000} if "EXPONENT" in kernel.arg_names else {})
+        found[f"{kernel.__name__} {aligned}"] = widths(kernel, aligned, numbers, **constants)
+found["share"] = widths(everywhere._share, 1, numbers, STEP=END, LAYERS=64)
+json.dump(found, sys.stdout)
+"""
+
+
+def test_every_kernel_compiles_and_moves_sixteen_bytes_at_once_where_it_may() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    for name, widths in found.items():
+        aligned = name.endswith(" 16")
+        assert (max(widths, default=0) == 16) is aligned, (name, widths)
