@@ -56,10 +56,9 @@ def gradient(layer: SparseLayer, draw: int) -> Tensor:
 
 def gradients(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:
     """:func:`gradient` of each layer; the very row that they were kept in, if there is nothing else in it."""
-    kept = [layer.kept for layer in layers]
-    rows = {id(one[0]) for one in kept if one is not None}
-    if kept[0] is not None and len(rows) == 1 and [one and one[1] for one in kept] == list(range(len(kept[0][0]))):
-        return kept[0][0]
+    kept = layers[0].kept
+    if kept is not None and [layer.kept for layer in layers] == [(kept[0], place) for place in range(len(kept[0]))]:
+        return kept[0]
     return [gradient(layer, 0) for layer in layers]
 
 

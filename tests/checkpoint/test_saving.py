@@ -187,5 +187,5 @@ print(*(name for name in ("safetensors", "rich", "tyro", "matplotlib", "triton")
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     modules = ["checkpoint", "files", "layers", "mask_codes", "model_state"]
-    modules += ["packed_layout", "packing", "safetensors_file"]
+    modules += ["packed_layout", "packing", "row", "safetensors_file"]
     assert ran.stdout.splitlines() == [" ".join(["12", "2", *(f"granet.{name}" for name in modules)]), ""]
