@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 
 SCRIPT = """
-import json, sys
+import json, re, sys
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -28,7 +28,8 @@ def widths(kernel, aligned, types, **constants):
     code = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
     moves = [line.split()[1] for line in code.splitlines() if line.strip().startswith("@") and ".global." in line]
     moves = [move for move in moves if move.startswith(("ld", "st"))]
-    return sorted({int(move[-2:].strip("b")) // 8 * int((move.split(".v") + ["1"])[1][0]) for move in moves})
+    parts = [re.search(r"(?:[.]v([0-9]))?[.]b([0-9]+)$", move).groups() for move in moves]
+    return sorted({int(many or 1) * int(bits) // 8 for many, bits in parts})
 
 found = {}
 numbers = {"layers": "i32", "copies": "*fp32", "finite": "*u8"}

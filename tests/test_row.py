@@ -1,12 +1,14 @@
 """Tensors that lie one after another in one flat tensor."""
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
-from granet.layers import find_layers
+import granet
+from granet.layers import find_layers, gradients_of
 from granet.row import Row, addresses, contiguous, kinds, row_of, sizes
 
 
@@ -55,18 +57,22 @@ def test_the_row_that_tensors_lie_in() -> None:
         (lambda whole: [whole[:3], whole[4:]])(torch.zeros(9)),
         (lambda whole: [whole[3:], whole[:3]])(torch.zeros(9)),
         (lambda whole: [whole[:6].view(2, 3).t(), whole[6:]])(torch.zeros(9)),
+        (lambda whole: [whole[:4], whole[4:].view(torch.int32)])(torch.zeros(8, dtype=torch.int8)),
     ],
-    ids=["apart", "a gap", "another order", "not in logical order"],
+    ids=["apart", "a gap", "another order", "not in logical order", "another type"],
 )
 def test_no_row(tensors: list[torch.Tensor]) -> None:
     assert row_of(tensors) is None
 
 
-def test_masks_of_a_model_lie_in_a_row_and_so_do_those_of_its_copy() -> None:
-    layers = find_layers(nn.Sequential(nn.Linear(3, 5), nn.Conv2d(2, 3, 3), nn.Linear(5, 2)))
-    for several in (layers, copy.deepcopy(layers)):
-        row = row_of([layer.mask.view(-1) for layer in several])
-        assert row is not None and row.whole.all() and len(row.whole) == 15 + 54 + 10
+def test_masks_of_a_training_lie_in_a_row_and_so_do_those_of_its_copies() -> None:
+    model = nn.Sequential(nn.Linear(3, 5), nn.Conv2d(2, 3, 3), nn.Linear(5, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = model, optimizer, granet.sparsify(model, optimizer, granet.create_method("static", sparsity=0.5))
+    for *_, sparsifier in (run, copy.deepcopy(run), pickle.loads(pickle.dumps(run))):
+        row = row_of([mask.view(-1) for mask in sparsifier.masks.values()])
+        assert row is not None and len(row.whole) == 15 + 54 + 10
+        assert 0 < row.whole.sum() < len(row.whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bool])
@@ -76,3 +82,15 @@ def test_what_is_said_of_a_row_holds_for_its_parts(dtype: torch.dtype) -> None:
     assert sizes(row) == sizes(list(row)) == (5, 96, 6)
     assert contiguous(row) is contiguous(list(row)) is False
     assert contiguous(Row(torch.zeros(11), [some()[0], some()[2]]))
+
+
+def test_gradients_are_the_row_they_were_kept_in_if_there_is_nothing_else_in_it() -> None:
+    layers = find_layers(nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)))
+    kept = tuple(torch.randn_like(layer.weight) for layer in layers)
+    for place, layer in enumerate(layers):
+        layer.keep_gradient(kept, place)
+    assert gradients_of(layers) is kept
+    assert [id(one) for one in gradients_of(layers[:1])] == [id(kept[0])]
+    assert [id(one) for one in gradients_of(layers[::-1])] == [id(kept[1]), id(kept[0])]
+    layers[1].gradient = other = torch.zeros(2, 5)
+    assert [id(one) for one in gradients_of(layers)] == [id(kept[0]), id(other)]

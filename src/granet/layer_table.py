@@ -16,12 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from granet.row import addresses, device_of, sizes
+from granet.row import addresses, first_device, sizes
 from granet.transfer import constant, stream_of, to_device
 
 BLOCK = 2048
 PIECE = 8 * BLOCK
+"""Elements that one program walks through, a block at a time."""
 ALIGNMENT = 16
+"""Bytes that a thread can load at once."""
 
 TRITON = (3, 6)
 """The first version that the kernels were seen to work with; older ones have no masked histograms. It comes with torch
@@ -50,7 +52,7 @@ class Cut(NamedTuple):
     block: int
     """Elements at a time."""
     aligned: int
-    """What all addresses, in bytes, and all sizes are multiples of. From 16 on a thread loads 16 bytes at once."""
+    """What all addresses, in bytes, and all sizes are multiples of, as far as it helps to load several at once."""
 
 
 def tables(*several: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Cut]:
@@ -59,7 +61,7 @@ def tables(*several: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Cut]:
     First, [layers] for each list, where its tensors lie. Then, [pieces, 5]: the layer of a piece, where in it the piece
     starts, its length, the layer's number of pieces, and where the piece would start if all layers lay in one row.
     """
-    device = device_of(several[0])
+    device = first_device(several[0])
     places = tuple(map(addresses, several))
     return _tables(places, sizes(several[0]), device, stream_of(device), PIECE, BLOCK)
 
@@ -73,7 +75,7 @@ def _tables(
     piece: int,
     block: int,
 ) -> tuple[tuple[Tensor, ...], Cut]:
-    cut = Cut(piece, block, gcd(ALIGNMENT, *chain(*places), *numbers))
+    cut = Cut(piece, block, gcd(ALIGNMENT, piece, *chain(*places), *numbers))
     return (*[constant(here, device) for here in places], _pieces(numbers, device, stream, piece)), cut
 
 

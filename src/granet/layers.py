@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from granet.row import Row
+from granet.row import Row, kinds, sizes
 
 SPARSIFIABLE = (_ConvNd, nn.Linear)
 
@@ -30,7 +31,7 @@ class SparseLayer:
     """The groups of a transposed convolution, whose weight is [in, out / groups, ...]; 0 where it is [out, in, ...]."""
     mask: Tensor = field(init=False, repr=False)
     """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
-    kept: tuple[Sequence[Tensor], int] | None = field(default=None, init=False, repr=False)
+    _kept: tuple[Sequence[Tensor], int] | None = field(default=None, init=False, repr=False)
     """Some tensors, and which of them is the ``gradient``; it may not yet be cut out of a row."""
     gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
     """The tensor that ``gradient`` was copied from."""
@@ -44,14 +45,26 @@ class SparseLayer:
     def __post_init__(self) -> None:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """With a mask of its own: pickling it as it is would write those of all layers each time."""
+        return self.__dict__ | {"mask": self.mask.clone()}
+
     @property
     def gradient(self) -> Tensor | None:
         """What a mask update reads, kept from the backward pass: for growth, the gradient before masking."""
-        return None if self.kept is None else self.kept[0][self.kept[1]]
+        return None if self._kept is None else self._kept[0][self._kept[1]]
 
     @gradient.setter
     def gradient(self, gradient: Tensor | None) -> None:
-        self.kept = None if gradient is None else ((gradient,), 0)
+        self._kept = None if gradient is None else ((gradient,), 0)
+
+    @property
+    def has_gradient(self) -> bool:
+        return self._kept is not None
+
+    def keep_gradient(self, tensors: Sequence[Tensor], place: int) -> None:
+        """``gradient`` is the one at that place of the tensors, which are not looked at before it is."""
+        self._kept = tensors, place
 
     @property
     def numel(self) -> int:
@@ -68,6 +81,15 @@ class SparseLayer:
     @property
     def sparsity(self) -> float:
         return (self.numel - self.active) / self.numel
+
+
+def gradients_of(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:
+    """``gradient`` of each layer, which must have one: the very tensors that hold just these, if they were kept so."""
+    kept = [layer._kept for layer in layers]
+    tensors = kept[0][0] if kept[0] is not None else ()
+    if len(tensors) == len(layers) and all(one and one[0] is tensors and one[1] == i for i, one in enumerate(kept)):
+        return tensors
+    return [one[0][one[1]] for one in kept if one is not None]
 
 
 def count_active(masks: Mapping[str, Tensor]) -> dict[str, int]:
@@ -134,17 +156,20 @@ def find_layers(
         SparseLayer(name, parameter, index, seed, transposed_groups.get(id(parameter), 0))
         for index, (name, parameter) in enumerate(chosen)
     ]
-    _lay_in_a_row(layers)
+    lay_in_a_row(layers)
     return layers
 
 
-def _lay_in_a_row(layers: Sequence[SparseLayer]) -> None:
-    """Let the masks, if on one device, lie one after another in memory: all can then be copied as one."""
+def lay_in_a_row(layers: Sequence[SparseLayer]) -> None:
+    """Let the masks, if on one device, lie one after another in memory.
+
+    All can then be copied as one, where each lies in its logical order.
+    """
     masks = [layer.mask for layer in layers]
-    if len({mask.device for mask in masks}) == 1:
-        whole = torch.ones(sum(map(Tensor.numel, masks)), dtype=torch.bool, device=masks[0].device)
+    if len(kinds(masks)) == 1:
+        whole = torch.empty(sum(sizes(masks)), dtype=torch.bool, device=masks[0].device)
         for layer, mask in zip(layers, Row(whole, masks), strict=True):
-            layer.mask = mask
+            layer.mask = mask.copy_(layer.mask)
 
 
 def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from granet.clock import Clock
 from granet.gradient_memory import take_in
 from granet.history import History
-from granet.layers import SparseLayer
+from granet.layers import SparseLayer, gradients_of
 from granet.masking import all_finite
 from granet.methods import Method, may_regrow
 from granet.net import SparseNet
@@ -88,7 +88,7 @@ class MaskUpdates:
         """Write new masks; weights are not touched. Layers without a gradient are left as they are."""
         movable = with_gradient(self._net.layers)
         for layer in self._net.layers:
-            if layer.kept is None:
+            if not layer.has_gradient:
                 self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
         if movable:
             accept = self._all_finite(movable)
@@ -108,7 +108,7 @@ class MaskUpdates:
         """Whether the update reads only finite gradients; known already if all were taken, and nothing else came."""
         if self._finite is not None and all(layer.gradient_source is not None for layer in layers):
             return self._finite.to(self._net.device)
-        return all_finite((layer.gradient for layer in layers if layer.gradient is not None), self._net.device)
+        return all_finite(gradients_of(layers), self._net.device)
 
     def _record(self, clock: Clock, accept: Tensor) -> None:
         net = self._net

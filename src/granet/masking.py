@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
 import torch
@@ -24,10 +23,8 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     faster than multiplying floats by a bool mask. On a GPU a Triton kernel writes the zeros of all layers at once.
     """
     pairs = list(pairs)
-    found = kinds([tensor for tensor, _ in pairs])
-    for device, dtype in found:
-        some = pairs if len(found) == 1 else [(t, m) for t, m in pairs if (t.device, t.dtype) == (device, dtype)]
-        tensors, masks = [tensor for tensor, _ in some], [mask for _, mask in some]
+    for device, alike in _by_kind([tensor for tensor, _ in pairs]):
+        tensors, masks = ([pair[i] for pair in compress(pairs, alike)] for i in (0, 1))
         by_kernel = _alike(tensors, masks) if runs_kernels(device) else [False] * len(tensors)
         if any(by_kernel):
             from granet import masking_triton
@@ -56,13 +53,11 @@ def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Ten
 
 
 @torch.no_grad()
-def all_finite(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
+def all_finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     """Whether no element is NaN or infinite, as a bool tensor without dimensions on ``device``; no host wait."""
-    groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
-    for tensor in tensors:
-        groups[tensor.device, tensor.dtype].append(tensor)
     finite = []
-    for (where, _), group in groups.items():
+    for where, alike in _by_kind(tensors):
+        group = list(compress(tensors, alike))
         if runs_kernels(where):
             from granet import masking_triton
 
@@ -71,6 +66,13 @@ def all_finite(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
         zeros = [tensor.mul(0).sum() for tensor in group]  # 0 * inf and 0 * nan are nan
         finite.append((torch.stack(zeros) == 0).all().to(device))
     return finite[0] if len(finite) == 1 else torch.stack(finite).all()
+
+
+def _by_kind(tensors: Sequence[Tensor]) -> Iterator[tuple[torch.device, list[bool]]]:
+    """For each device and dtype there is, which of the tensors are of that kind."""
+    found = kinds(tensors)
+    for kind in found:
+        yield kind[0], [len(found) == 1 or (tensor.device, tensor.dtype) == kind for tensor in tensors]
 
 
 def _alike(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> list[bool]:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from granet.distributions import Distribution, counts, kept
-from granet.layers import SparseLayer
+from granet.layers import SparseLayer, gradients_of, lay_in_a_row
 from granet.probe import Probe
-from granet.row import Row, row_of
-from granet.scores import Score, gradient, gradients, magnitude, random
+from granet.row import Row, row_of, sizes
+from granet.scores import Score, gradient, magnitude, random
 from granet.selection import Ranking, fill, rank
 from granet.transfer import constant, to_device
 
@@ -264,6 +264,10 @@ class SparseNet:
         """Without views of the masks, which pickling would cut off from them."""
         return {name: value for name, value in self.__dict__.items() if name != "_flat_masks"}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        lay_in_a_row(self.layers)
+
     def _of_movable(self, numbers: Tensor) -> Tensor:
         """Of numbers for all layers, those of the movable ones."""
         return numbers if self._index is None else numbers[self._index]
@@ -323,7 +327,7 @@ class SparseNet:
 
     def _scores(self, score: Score) -> Sequence[Tensor]:
         if score is gradient:
-            return gradients(self._movable)
+            return gradients_of(self._movable)
         return [score(layer, self._draw) for layer in self._movable]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
@@ -350,5 +354,6 @@ def _flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:
     devices = {mask.device for mask in masks}
     if len(devices) == 1:
         flat = [mask if mask.ndim == 1 else mask.flatten() for mask in masks]
-        return Row(torch.cat(flat), flat)
+        whole = torch.cat(flat)
+        return Row(whole, torch.split(whole, list(sizes(flat))))
     return [mask.flatten().clone() for mask in masks]

@@ -30,7 +30,7 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
         grad = layer.weight.grad
         if grad is None:
             layer.gradient = None
-        elif layer.kept is None or layer.gradient_source is None or layer.gradient_source() is not grad:
+        elif not layer.has_gradient or layer.gradient_source is None or layer.gradient_source() is not grad:
             new.append((layer, grad))
         else:
             # The same tensor before the same step. Masked already, it has nothing to add; with a new backward pass
@@ -44,16 +44,17 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
         return None
     copies, finite = take_dense([grad for _, grad in new], [layer.mask for layer, _ in new])
     for place, (layer, grad) in enumerate(new):
-        layer.kept, layer.gradient_source = (copies, place), weakref.ref(grad)
+        layer.keep_gradient(copies, place)
+        layer.gradient_source = weakref.ref(grad)
     return None if old else finite
 
 
 def with_gradient(layers: Sequence[SparseLayer]) -> list[SparseLayer]:
     """The layers that have a gradient: the one kept or, if none was, what ``.grad`` holds now."""
     for layer in layers:
-        if layer.kept is None and layer.weight.grad is not None:
+        if not layer.has_gradient and layer.weight.grad is not None:
             layer.gradient = layer.weight.grad.detach()
-    return [layer for layer in layers if layer.kept is not None]
+    return [layer for layer in layers if layer.has_gradient]
 
 
 def forget_gradients(layers: Sequence[SparseLayer]) -> None:

@@ -45,7 +45,7 @@ class Row(Sequence[Tensor]):
         ]
 
 
-def device_of(tensors: Sequence[Tensor]) -> torch.device:
+def first_device(tensors: Sequence[Tensor]) -> torch.device:
     """Where the first of them is."""
     return (tensors.whole if isinstance(tensors, Row) else tensors[0]).device
 
@@ -78,7 +78,8 @@ def row_of(tensors: Sequence[Tensor]) -> Row | None:
     first, end = tensors[0], tensors[0].data_ptr()
     for tensor in tensors:
         together = tensor.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-        if not (together and tensor.is_contiguous() and tensor.data_ptr() == end):
+        alike = tensor.dtype == first.dtype and tensor.is_contiguous()
+        if not (together and alike and tensor.data_ptr() == end):
             return None
         end += tensor.nbytes
     return Row(first.as_strided((sum(map(Tensor.numel, tensors)),), (1,)), tensors)

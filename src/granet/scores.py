@@ -6,7 +6,7 @@ Selection ranks by absolute value, so a score hands over the raw tensor and no c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -52,14 +52,6 @@ def gradient(layer: SparseLayer, draw: int) -> Tensor:
     kept = layer.gradient
     assert kept is not None
     return kept
-
-
-def gradients(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:
-    """:func:`gradient` of each layer; the very row that they were kept in, if there is nothing else in it."""
-    kept = layers[0].kept
-    if kept is not None and [layer.kept for layer in layers] == [(kept[0], place) for place in range(len(kept[0]))]:
-        return kept[0]
-    return [gradient(layer, 0) for layer in layers]
 
 
 def given(values: Mapping[str, Tensor]) -> Score:

@@ -87,6 +87,16 @@ def test_a_training_pickled_whole_goes_on(kit: Kit) -> None:
     kit.check_equal(kit.snapshot(*run), kit.snapshot(*twin))
 
 
+def test_masks_are_pickled_once() -> None:
+    """They are parts of one tensor, which plain pickling would write for each of them."""
+    layers = 20
+    model = nn.Sequential(*(nn.Linear(40, 40, bias=False) for _ in range(layers)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.create_method("static", sparsity=0.5))
+    weights, masks = len(pickle.dumps(model)), layers * 40 * 40
+    assert len(pickle.dumps((model, sparsifier))) < weights + 2 * masks + 1000 * layers
+
+
 def test_copies_of_a_copy(kit: Kit) -> None:
     run = start(kit)
     kit.train(*run[:2], 5)
