@@ -77,7 +77,7 @@ def plasticity(
         scope, pattern, include, exclude: as in `granet.sparsify` and `granet.PruneOnce`.
     """
     check_count("steps", steps)
-    if not rates:
+    if not isinstance(rates, Sequence) or not rates:
         raise ValueError(f"rates={rates!r}: must have one rate or more")
     for rate in rates:
         check_rate("rates", rate)

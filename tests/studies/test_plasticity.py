@@ -127,6 +127,8 @@ def test_the_command_trains_draws_and_goes_on_where_it_stopped(
         ("checkpoints = 1", "checkpoints=1: must be a list"),
         ('measures = ["speed"]', "measures='speed': must be one of plasticity, final"),
         ('scopes = ["local"]', "scopes='local': must be one of global, uniform"),
+        ('pattern = "x"', "pattern='x': must be weight, filter, fan-in, blocks"),
+        ('pattern = "2:4"', "pattern='2:4': must be weight, filter or blocks such as 4x1"),
         ("rate = [0.2]", "unknown key 'rate'; the nearest is 'rates'"),
         ("hold = 3", "unknown key 'hold'"),
         ("packed = 0", "packed=0: must be a number of runs"),

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from granet.data import load
 from granet.training import Recipe, Run, Training
-from granet.training.checkpoint import kept_path, load_kept
+from granet.training.checkpoint import keep_state, kept_path, load_kept
 from granet.training.rundir import run_name
 
 CPU = torch.device("cpu")
@@ -119,6 +119,14 @@ def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: 
     child = replace(trunk, parent=run_name(trunk), keep=(), branch_epoch=1)
     with pytest.raises(ValueError, match=r"model='resnet20': the checkpoint is of another model"):
         Run(replace(child, model="resnet20"), DATA, CPU, tmp_path)
+    for name, there in ((run_name(TRUNK), 1), (run_name(trunk), 2)):  # of another run, and of another epoch
+        (tmp_path / name).mkdir(exist_ok=True)
+        keep_state(tmp_path / name, there, load_kept(out / run_name(TRUNK), 1, CPU))
+        whole = path.read_bytes()
+        kept_path(tmp_path / name, there).replace(path)
+        with pytest.raises(ValueError, match=rf"kept-0001.pt is the state of {name} after epoch {there}; remove"):
+            Run(child, DATA, CPU, tmp_path)
+        path.write_bytes(whole)
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)

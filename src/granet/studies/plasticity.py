@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from granet.methods.base import check_choice, check_count, check_items, check_share
 from granet.methods.prune_once import check_rate
+from granet.patterns import Groups, parse_pattern
 from granet.training.recipe import DENSE, Recipe
 from granet.training.rundir import run_name
 
@@ -69,6 +70,8 @@ class Study:
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{field}={list(values)!r}: must have one entry or more, each once")
         check_count("continue_epochs", self.continue_epochs)
+        if isinstance(parse_pattern(self.pattern), Groups):
+            raise ValueError(f"pattern={self.pattern!r}: must be weight, filter or blocks such as 4x1")
         for rate in self.rates:
             check_rate("rates", rate)
         for sparsity in self.sparsities:

@@ -52,7 +52,7 @@ def remove_checkpoints(folder: Path) -> None:
 
 def keep_state(folder: Path, epoch: int, state: dict[str, Any]) -> None:
     """Write the state after `epoch` for other runs to branch from; it stays."""
-    _write(kept_path(folder, epoch), state)
+    _write(kept_path(folder, epoch), {**state, "kept": [folder.name, epoch]})
 
 
 def load_kept(folder: Path, epoch: int, device: torch.device) -> dict[str, Any]:
@@ -63,6 +63,12 @@ def load_kept(folder: Path, epoch: int, device: torch.device) -> dict[str, Any]:
     state = _read(path, device)
     if state is None:
         raise ValueError(f"branch_epoch={epoch!r}: {path} is damaged; remove its folder to train that run again")
+    run, after = state.pop("kept", ("another run", 0))
+    if (run, after) != (folder.name, epoch):
+        raise ValueError(
+            f"branch_epoch={epoch!r}: {path} is the state of {run} after epoch {after}; remove its folder to train "
+            f"that run again"
+        )
     return state
 
 
