@@ -1,11 +1,12 @@
-"""The progress bar."""
+"""The progress bar, and the table of a sweep."""
 
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
-from granet.cli.console import watch
+from granet.cli.console import sweep_table, watch
 from granet.training import EpochRecord
 
 RECORD = EpochRecord(1, 19, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.5, 0.5)
@@ -53,3 +54,13 @@ def test_a_resumed_run_is_not_taken_for_a_fast_one() -> None:
 
 def test_a_finished_run_says_how_long_it_took() -> None:
     assert "0:04:30 taken" in shown_after([1, 2, 3], of=3)
+
+
+@pytest.mark.parametrize(("paper", "shown"), [({}, []), ({"a": 93.5}, ["93.50", "-"])])
+def test_the_papers_number_stands_beside_ours(paper: dict[str, float], shown: list[str]) -> None:
+    row = {"data": "cifar10", "model": "vgg19", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0, "seconds": 1.0}
+    row |= {"accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2}
+    table = sweep_table([row | {"run": "a"}, row | {"run": "b"}], paper)
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns.get("paper %", []) == shown
+    assert columns["last %"] == ["93.00", "93.00"]

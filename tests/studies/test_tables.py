@@ -1,14 +1,18 @@
 """The paper's tables and the runs that measure them again."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from granet.methods import create_method, list_methods
 from granet.models import create_model
-from granet.studies.tables import ROWS, Cell, cells
+from granet.studies.spec import read_spec
+from granet.studies.tables import ROWS, Cell, cells, in_paper
 from granet.training.recipe import DENSE
 from granet.training.rundir import run_name
 
+RECIPES = Path(__file__).parents[2] / "recipes"
 CELLS = {table: list(cells(table)) for table in ROWS}
 
 
@@ -97,6 +101,22 @@ def test_times_of_the_paper() -> None:
     (recipe,) = cell.recipes(0)
     clock = recipe.clock(45_000)
     assert (recipe.total_epochs, clock.steps(recipe.method_fields["end"])) == (320, 220 * 351)
+
+
+@pytest.mark.parametrize(
+    ("study", "share"),
+    [("retraining", 1.0), ("uniform", 1.0), ("extended-training", 1.0), ("reinitialisation", 0.5), ("digits", 0.0)],
+)
+def test_runs_of_a_study_have_the_papers_number(study: str, share: float) -> None:
+    """As far as it prints one: a figure of re-initialised networks has none."""
+    recipes = read_spec(RECIPES / "studies" / f"{study}.toml").recipes
+    found = in_paper(recipes)
+    assert len(found) == share * len(recipes)
+    if study == "retraining":
+        names = {(r.data, r.method, r.method_fields["sparsity"], r.seed): run_name(r) for r in recipes}
+        assert found[names["cifar10", "lth", 0.98, 1]] == 92.46
+        assert found[names["cifar10", "lrr", 0.98, 2]] == 93.53
+        assert found[names["cifar100", "granet", 0.98, 0]] == 72.35
 
 
 def test_an_unknown_table() -> None:

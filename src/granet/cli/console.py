@@ -111,18 +111,20 @@ class SweepView:
         self._console.print(f"{name} {how}", highlight=False, markup=False, soft_wrap=True)
 
 
-def sweep_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """One row per finished run; a column in which nothing differs goes into the title."""
+def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float]) -> Table:
+    """One row per finished run, beside the paper's number; a column in which nothing differs goes into the title."""
     told = [name for name in ("data", "model") if len({row[name] for row in rows}) == 1]
     table = Table(title=" ".join(["Results", *(f"{name}={rows[0][name]}" for name in told)]))
     words = [name for name in ("data", "model", "method") if name not in told]
     for name in words:
         table.add_column(name)
-    for name in ("sparsity", "seed", "last %", "best %*", "FLOPs", "seconds"):
+    compared = ["paper %"] if paper else []
+    for name in ("sparsity", "seed", "last %", *compared, "best %*", "FLOPs", "seconds"):
         table.add_column(name, justify="right")
     for row in rows:
         best = "-" if row["accuracy_best"] is None else f"{row['accuracy_best']:.2f}"
-        figures = (f"{row['sparsity_achieved']:.2%}", str(row["seed"]), f"{row['accuracy_last']:.2f}", best)
+        theirs = [f"{paper[row['run']]:.2f}" if row["run"] in paper else "-"] if paper else []
+        figures = f"{row['sparsity_achieved']:.2%}", str(row["seed"]), f"{row['accuracy_last']:.2f}", *theirs, best
         table.add_row(*(row[name] for name in words), *figures, f"{row['test_flops']:.3f}", f"{row['seconds']:.0f}")
     table.caption = "* by validation accuracy, among epochs at the final sparsity; FLOPs of inference, dense = 1"
     return table

@@ -17,6 +17,7 @@ from granet.data import load
 from granet.studies.jobs import Place, run_jobs
 from granet.studies.results import rows, write_csv
 from granet.studies.spec import read_spec
+from granet.studies.tables import in_paper
 from granet.training import Recipe, RunDir
 from granet.training.interrupt import stop_signals
 from granet.training.rundir import run_name
@@ -28,7 +29,8 @@ class Sweep:
 
     The grid is a TOML file: keys are fields of a recipe or a method, lists are crossed, `[[runs]]` begins a further
     part of the grid. Each run has its folder, as with `granet train`: finished runs are not repeated, begun ones go on.
-    A run that fails does not touch the others. `results.csv` has one row for each finished run.
+    A run that fails does not touch the others. `results.csv` has one row for each finished run; the table at the end
+    also has the paper's accuracy, for runs of which it prints one.
     """
 
     spec: Annotated[Path, Positional]
@@ -71,7 +73,7 @@ class Sweep:
                 write_csv(self.out / "results.csv", rows(spec.recipes, self.out))
         finally:
             write_csv(self.out / "results.csv", rows(spec.recipes, self.out))
-            console.print(sweep_table(rows(spec.recipes, self.out)))
+            console.print(sweep_table(rows(spec.recipes, self.out), in_paper(spec.recipes)))
             console.print(f"saved in {self.out / 'results.csv'}", highlight=False, soft_wrap=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,6 +13,7 @@ from typing import Any
 from granet.studies.spec import grid_point
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import RecipeFile, find_recipe, read_recipe_file
+from granet.training.rundir import run_name
 
 Settings = dict[str, Any]
 
@@ -138,6 +139,18 @@ def cells(table: str) -> Iterator[Cell]:
     if table == "zoo":
         return _zoo(0.95)
     return _unprinted(table) if table in UNPRINTED else _printed(table)
+
+
+def in_paper(recipes: Iterable[Recipe]) -> dict[str, float]:
+    """Of those whose number the paper prints: run name to accuracy in percent."""
+    seeds = {run_name(recipe): recipe.seed for recipe in recipes}
+    known: dict[str, float] = {}
+    printed = (cell for table in ROWS if table not in {"zoo", *UNPRINTED} for cell in _printed(table))
+    for cell, seed in itertools.product(printed, set(seeds.values())):
+        runs = cell.recipes(seed)
+        if runs and cell.accuracy is not None:
+            known[run_name(runs[-1])] = cell.accuracy
+    return {name: known[name] for name in seeds if name in known}
 
 
 def _printed(table: str) -> Iterator[Cell]:
