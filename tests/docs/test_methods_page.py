@@ -121,7 +121,7 @@ def test_the_readme_lists_every_method_in_its_group_with_its_paper() -> None:
 @pytest.mark.parametrize(
     ("sentence", "flag"),
     [
-        (r"(.*) take a `pattern`", "takes_pattern"),
+        (r"(.*\n.*) take a `pattern`", "takes_pattern"),
         (r"(.*) look at data before the first step", "needs_batches"),
         (r"^run, and (.*) train something behind the weights", "hidden"),
     ],

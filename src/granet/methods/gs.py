@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from granet.clock import Clock, Time
 from granet.methods.base import Method, register
@@ -28,6 +29,8 @@ class GS(Method):
     start: Time = "25%"
     end: Time = "75%"
     rounds: int = 10
+
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

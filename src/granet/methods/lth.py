@@ -30,6 +30,7 @@ class LTH(Method):
     """
 
     needs_trained: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def begin(self, net: SparseNet) -> None:
         trained = net.probe.trained_weights()

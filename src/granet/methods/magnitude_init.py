@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from granet.methods.base import Method, register
 from granet.net import SparseNet
@@ -23,6 +24,8 @@ class MagnitudeInit(Method):
 
     Layers that start from a narrow distribution lose most, so at high sparsity the widest ones may keep hardly any.
     """
+
+    takes_pattern: ClassVar[bool] = True
 
     def begin(self, net: SparseNet) -> None:
         net.probe.finite({layer.name: layer.weight for layer in net.layers}, "model")

@@ -32,6 +32,7 @@ class SNIP(Method):
     """How many batches the gradient is summed over."""
 
     needs_batches: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
