@@ -25,7 +25,7 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     pairs = list(pairs)
     for device, alike in _by_kind([tensor for tensor, _ in pairs]):
         tensors, masks = ([pair[i] for pair in compress(pairs, alike)] for i in (0, 1))
-        by_kernel = _alike(tensors, masks) if runs_kernels(device) else [False] * len(tensors)
+        by_kernel = _in_same_order(tensors, masks) if runs_kernels(device) else [False] * len(tensors)
         if any(by_kernel):
             from granet import masking_triton
 
@@ -43,7 +43,7 @@ def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Ten
 
     Also whether no element is NaN or infinite, where that is seen on the way: on a GPU one Triton kernel does it all.
     """
-    if len(kinds(tensors)) == 1 and runs_kernels(tensors[0].device) and all(_alike(tensors, masks)):
+    if len(kinds(tensors)) == 1 and runs_kernels(tensors[0].device) and all(_in_same_order(tensors, masks)):
         from granet import masking_triton
 
         return masking_triton.take_dense(tensors, masks)
@@ -75,7 +75,7 @@ def _by_kind(tensors: Sequence[Tensor]) -> Iterator[tuple[torch.device, list[boo
         yield kind[0], [len(found) == 1 or (tensor.device, tensor.dtype) == kind for tensor in tensors]
 
 
-def _alike(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> list[bool]:
+def _in_same_order(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> list[bool]:
     """Which of them lie in memory in the same order as their masks; a mask has no gaps."""
     if contiguous(tensors) and contiguous(masks):
         return [True] * len(tensors)

@@ -35,7 +35,7 @@ def _zero_inactive(tensors, masks, pieces, INTEGER: tl.constexpr, CUT: tl.conste
 
 
 @triton.jit
-def _see_finite(tensors, pieces, finite, EXPONENT: tl.constexpr, INTEGER: tl.constexpr, CUT: tl.constexpr):  # fmt: skip
+def _see_finite(tensors, pieces, finite, EXPONENT: tl.constexpr, INTEGER: tl.constexpr, CUT: tl.constexpr):
     """``finite`` becomes 0 if an element is infinite or NaN."""
     layer, start, length = this_piece(pieces, CUT)
     tensor = address(tensors, layer, start, INTEGER, CUT)

@@ -326,7 +326,7 @@ class SparseNet:
         """ValueError if the layer cannot have that mask."""
 
     def _scores(self, score: Score) -> Sequence[Tensor]:
-        if score is gradient:
+        if score is gradient:  # as the row they were kept in: to cut it apart takes longer than to launch the search
             return gradients_of(self._movable)
         return [score(layer, self._draw) for layer in self._movable]
 

@@ -72,8 +72,9 @@ class Sweep:
             for _ in train_all(console, spec.recipes, place, packed):
                 write_csv(self.out / "results.csv", rows(spec.recipes, self.out))
         finally:
-            write_csv(self.out / "results.csv", rows(spec.recipes, self.out))
-            console.print(sweep_table(rows(spec.recipes, self.out), in_paper(spec.recipes)))
+            finished = rows(spec.recipes, self.out)
+            write_csv(self.out / "results.csv", finished)
+            console.print(sweep_table(finished, in_paper(spec.recipes)))
             console.print(f"saved in {self.out / 'results.csv'}", highlight=False, soft_wrap=True)
 
 

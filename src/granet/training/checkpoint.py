@@ -63,11 +63,9 @@ def load_kept(folder: Path, epoch: int, device: torch.device) -> dict[str, Any]:
     state = _read(path, device)
     if state is None:
         raise ValueError(f"branch_epoch={epoch!r}: {path} is damaged; remove its folder to train that run again")
-    run, after = state.pop("kept", ("another run", 0))
-    if (run, after) != (folder.name, epoch):
+    if state.pop("kept", None) != [folder.name, epoch]:
         raise ValueError(
-            f"branch_epoch={epoch!r}: {path} is the state of {run} after epoch {after}; remove its folder to train "
-            f"that run again"
+            f"branch_epoch={epoch!r}: {path} is of another run or epoch; remove its folder to train that run again"
         )
     return state
 
