@@ -6,7 +6,7 @@ Both leave their sums on the device. The loop reads them once per epoch, so the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from granet.layer_table import runs_kernels
 from granet.sparsifier import Sparsifier
 from granet.training.batches import Normaliser
 from granet.training.compiled import compiled
+from granet.training.convolutions import FastConvolutions
 
 Step = Callable[[Tensor, Tensor], None]
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -40,7 +42,8 @@ def loss_function(
     It reads ``copies`` instead of the parameters that have these names.
     """
     function = compiled(loss_and_sums) if compile else loss_and_sums
-    return partial(function, model, copies or {}, precision, label_smoothing)
+    fast = compile and precision == "bfloat16" and runs_kernels(next(model.parameters()).device)
+    return partial(function, model, copies or {}, precision, label_smoothing, fast)
 
 
 def loss_and_sums(
@@ -48,10 +51,11 @@ def loss_and_sums(
     copies: Mapping[str, Tensor],
     precision: str,
     label_smoothing: float,
+    fast: bool,
     images: Tensor,
     labels: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    with autocast(images.device, precision):
+    with autocast(images.device, precision), FastConvolutions() if fast else nullcontext():
         logits = functional_call(model, dict(copies), (images,)) if copies else model(images)
     loss = functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
     return loss, torch.stack([loss.detach() * len(labels), _right(logits, labels)])
