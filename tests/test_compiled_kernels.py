@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 from granet import global_search_triton as everywhere, masking_triton as masking, selection_triton as layers
 from granet.digit_triton import END, STEPS
 from granet.layer_table import BLOCK, PIECE, Cut
+from granet.training import narrow_triton as narrow
 
 def widths(kernel, aligned, types, **constants):
     "How many bytes the loads and stores of a block move at once: those with a predicate."
@@ -44,6 +45,16 @@ for aligned in (1, 16):
         constants = {"INTEGER": tl.int32} | ({"EXPONENT": 0x7F800000} if "EXPONENT" in kernel.arg_names else {})
         found[f"{kernel.__name__} {aligned}"] = widths(kernel, aligned, numbers, **constants)
 found["share"] = widths(everywhere._share, 1, numbers, STEP=END, LAYERS=64)
+
+numbers = {name: "*bf16" for name in ("images", "weight", "gradient", "out")} | {"parts": "*fp32", "pixels": "i32"}
+for inputs, stride in (16, 2), (64, 1):
+    sizes = {"CONV": narrow.Conv(8, 8, 8 // stride, 8 // stride, stride, inputs, 32), "BLOCK": 64}
+    for kernel in (narrow._forward, narrow._input_gradient):
+        widths(kernel, 1, numbers, **sizes)
+    widths(narrow._weight_gradient, 1, numbers, EACH=256, **sizes)
+sizes = {"CONV": narrow.Conv(8, 8, 8, 8, 1, 3, 64), "BLOCK": 64, "WIDTH": 32}
+widths(narrow._first_forward, 1, numbers, **sizes)
+widths(narrow._first_weight_gradient, 1, numbers, EACH=256, **sizes)
 json.dump(found, sys.stdout)
 """
 

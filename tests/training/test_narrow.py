@@ -1,13 +1,17 @@
 """Convolutions with few channels by kernels of our own; without a GPU, Triton's interpreter runs them, in float32."""
 
+from collections import Counter
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
+from granet.models import create_model
 from granet.training import narrow_triton
-from granet.training.narrow import convolution
+from granet.training.narrow import NarrowConvolutions, convolution
+from granet.training.step import loss_and_sums
 
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
 
@@ -69,3 +73,54 @@ def test_full_blocks(channels: int) -> None:
     images, weight = whole((128, channels, 16, 16)), whole((channels, channels, 3, 3))
     ours = convolution(images.to(DEVICE, DTYPE), weight.to(DEVICE, DTYPE), 1)
     assert torch.equal(ours.cpu().double(), functional.conv2d(images, weight, padding=1).to(DTYPE).double())
+
+
+@pytest.mark.parametrize(
+    ("module", "side", "ours"),
+    [
+        (nn.Conv2d(16, 32, 3, padding=1, stride=2, bias=False), 32, True),
+        (nn.Conv2d(64, 64, 3, padding=1, bias=False), 16, True),
+        (nn.Conv2d(64, 64, 3, padding=1, bias=False), 17, False),
+        (nn.Conv2d(32, 64, 3, padding=1, bias=False), 32, True),
+        (nn.Conv2d(16, 32, 3, padding=1), 6, False),
+        (nn.Conv2d(16, 32, 3, bias=False), 6, False),
+        (nn.Conv2d(16, 32, 1, padding=1, bias=False), 6, False),
+        (nn.Conv2d(16, 32, 3, padding="same", bias=False), 6, False),
+        (nn.Conv2d(16, 32, 3, padding=1, dilation=2, bias=False), 6, False),
+        (nn.Conv2d(32, 32, 3, padding=1, groups=2, bias=False), 6, False),
+        (nn.Conv2d(3, 16, 3, padding=1, bias=False), 32, True),
+        (nn.Conv2d(4, 16, 3, padding=1, bias=False), 6, False),
+        (nn.Conv2d(16, 128, 3, padding=1, bias=False), 6, False),
+    ],
+    ids=str,
+)
+def test_which_are_narrow(module: nn.Conv2d, side: int, ours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    monkeypatch.setattr("granet.training.narrow.convolution", lambda images, weight, stride: called.append(stride))
+    with NarrowConvolutions():
+        module(torch.zeros(1, module.in_channels, side, side))
+    assert called == ([module.stride[0]] if ours else [])
+
+
+def test_not_the_first_when_its_images_need_a_gradient() -> None:
+    images = torch.zeros(1, 3, 6, 6, requires_grad=True)
+    with NarrowConvolutions():
+        out = nn.Conv2d(3, 16, 3, padding=1, bias=False)(images)
+    assert out.dtype == torch.float32
+    assert torch.autograd.grad(out.sum(), images)[0].shape == images.shape
+
+
+@pytest.mark.parametrize(("model", "count"), [("resnet20", 19), ("vgg19", 1), ("resnet50_cifar", 1)])
+def test_they_are_in_a_compiled_step(model: str, count: int) -> None:
+    """All of ResNet-20 but the shortcuts; of the wide networks the first."""
+    found: Counter[str] = Counter()
+
+    def look(graph: torch.fx.GraphModule, _: object) -> object:
+        found.update(str(node.target) for node in graph.graph.nodes)
+        return lambda *inputs: (torch.zeros((), requires_grad=True), torch.zeros(2))
+
+    torch._dynamo.reset()
+    step = torch.compile(loss_and_sums, backend=look, fullgraph=True)
+    images, labels = torch.zeros(2, 3, 32, 32), torch.zeros(2).long()
+    step(create_model(model, num_classes=10), {}, "bfloat16", 0.0, True, images, labels)
+    assert found["granet.narrow_convolution.default"] == count

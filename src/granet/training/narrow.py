@@ -1,4 +1,4 @@
-"""3x3 convolutions with few channels, by kernels of our own."""
+"""3x3 convolutions with few channels by kernels of our own, wherever a model calls for one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 CHANNELS = (16, 32, 64)
 """Numbers of channels, in and out, with which our kernels may be the faster ones."""
@@ -14,8 +16,23 @@ FEW_PIXELS = 16 * 16
 """With 64 channels on both sides ours are the faster ones only up to such images."""
 
 
-def is_narrow(images: Tensor, weight: Tensor) -> bool:
-    """Whether the kernels are for this 3x3 convolution."""
+class NarrowConvolutions(TorchFunctionMode):
+    """In this context, 3x3 convolutions with few channels are computed in bfloat16 by kernels of our own."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.conv2d and not kwargs and _is_plain(*args) and _is_narrow(*args[:2]):
+            images, weight, _, (stride, _), *_ = args
+            return convolution(images.to(torch.bfloat16), weight.to(torch.bfloat16), stride)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_plain(images: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> bool:
+    """3x3 with a border of one, as ``nn.Conv2d`` calls it."""
+    plain = bias is None and groups == 1 and (padding, dilation) == ((1, 1), (1, 1)) and stride in ((1, 1), (2, 2))
+    return plain and images.ndim == 4 and weight.shape[2:] == (3, 3)
+
+
+def _is_narrow(images: Tensor, weight: Tensor) -> bool:
     outputs, inputs = weight.shape[:2]
     if inputs == COLOURS:  # the first of a network: its images need no gradient
         return outputs in CHANNELS and not images.requires_grad

@@ -18,7 +18,7 @@ from granet.layer_table import runs_kernels
 from granet.sparsifier import Sparsifier
 from granet.training.batches import Normaliser
 from granet.training.compiled import compiled
-from granet.training.convolutions import FastConvolutions
+from granet.training.narrow import NarrowConvolutions
 
 Step = Callable[[Tensor, Tensor], None]
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -42,8 +42,8 @@ def loss_function(
     It reads ``copies`` instead of the parameters that have these names.
     """
     function = compiled(loss_and_sums) if compile else loss_and_sums
-    fast = compile and precision == "bfloat16" and runs_kernels(next(model.parameters()).device)
-    return partial(function, model, copies or {}, precision, label_smoothing, fast)
+    narrow = compile and precision == "bfloat16" and runs_kernels(next(model.parameters()).device)
+    return partial(function, model, copies or {}, precision, label_smoothing, narrow)
 
 
 def loss_and_sums(
@@ -51,11 +51,11 @@ def loss_and_sums(
     copies: Mapping[str, Tensor],
     precision: str,
     label_smoothing: float,
-    fast: bool,
+    narrow: bool,
     images: Tensor,
     labels: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    with autocast(images.device, precision), FastConvolutions() if fast else nullcontext():
+    with autocast(images.device, precision), NarrowConvolutions() if narrow else nullcontext():
         logits = functional_call(model, dict(copies), (images,)) if copies else model(images)
     loss = functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
     return loss, torch.stack([loss.detach() * len(labels), _right(logits, labels)])
