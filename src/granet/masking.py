@@ -25,7 +25,9 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     pairs = list(pairs)
     for device, alike in _by_kind([tensor for tensor, _ in pairs]):
         tensors, masks = ([pair[i] for pair in compress(pairs, alike)] for i in (0, 1))
-        by_kernel = _in_same_order(tensors, masks) if runs_kernels(device) else [False] * len(tensors)
+        # A captured step would send the kernel's table to the device again at every replay, from memory long reused.
+        kernels = runs_kernels(device) and not torch.cuda.is_current_stream_capturing()
+        by_kernel = _in_same_order(tensors, masks) if kernels else [False] * len(tensors)
         if any(by_kernel):
             from granet import masking_triton
 

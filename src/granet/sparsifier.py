@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.filters import Followers, find_followers
+from granet.hidden import Hidden
 from granet.history import UpdateRecord
 from granet.layers import SparseLayer, count_active, find_layers
 from granet.mask_updates import MaskUpdates
@@ -186,7 +187,7 @@ class Sparsifier:
         """
         if self._hidden is not None and not self._hidden.leave():
             raise ValueError(
-                f"method={method_name(self.method)!r}: needs optimizer.step(), its step cannot be replayed"
+                f"method={method_name(self.method)!r}: needs optimizer.step(), which trains what is hidden"
             )
         due = self._updates.is_next(self._clock)
         self._updates.remember_gradients(self._clock)
@@ -197,11 +198,20 @@ class Sparsifier:
             self._apply_masks()
         self._updates.warn_of_skipped()
 
+    def prepare(self) -> None:
+        """Tell what is hidden, if anything is, which step comes next.
+
+        ``optimizer.step()`` does this by itself. Call it only before a step is replayed.
+        """
+        if self._hidden is not None:
+            self._hidden.prepare(self._clock)
+
     def _prepare(self) -> bool:
         self._show()  # a step that ended in an exception may have left what is hidden in the weights
+        self.prepare()
         self.mask_gradients()
         if self._hidden is not None:
-            self._hidden.enter(self._clock)
+            self._hidden.enter()
         return self.method.step_on_update or not self._updates.is_next(self._clock)
 
     def _show(self) -> None:
@@ -259,9 +269,9 @@ class Sparsifier:
             self._apply_masks()
 
     @property
-    def hidden(self) -> bool:
-        """Whether something is trained behind the weights now, so that ``optimizer.step()`` must be called."""
-        return self._hidden is not None
+    def hidden(self) -> Hidden | None:
+        """What is trained behind the weights now, if anything is."""
+        return self._hidden
 
     def finish(self) -> None:
         """End the training of what is hidden: plain weights with exact zeros remain, under masks that are final.

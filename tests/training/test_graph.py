@@ -69,13 +69,14 @@ class Uncaptured:
     """What capture returns, where there is no GPU: a replay does the step again."""
 
     def __init__(
-        self, step: Callable[[], None], forget_gradients: Callable[[], None], state: list[torch.Tensor]
+        self, parts: list[Callable[[], None]], forget_gradients: Callable[[], None], state: list[torch.Tensor]
     ) -> None:
-        self._step, self._forget = step, forget_gradients
+        self._parts, self._forget = parts, forget_gradients
 
     def replay(self) -> None:
         self._forget()
-        self._step()
+        for part in self._parts:
+            part()
 
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -109,6 +110,7 @@ def trained(
         )
     for batch in zip(images, labels, strict=True):
         step(*batch)
+    sparsifier.finish()
     assert not any(model.get_parameter(name)[~mask].any() for name, mask in sparsifier.in_use.items())
     return model, sparsifier, totals.tolist()
 
@@ -119,6 +121,9 @@ METHODS = [
     granet.GraNet(sparsity=0.75, initial_sparsity=0.5, every=4, end=16, pattern="filter"),
     granet.RigL(sparsity=0.8, every=5, step_on_update=False),
     granet.create_method("dpf", sparsity=0.8, every=4),
+    granet.create_method("gmp-original", sparsity=0.5, every=4, end=16),
+    granet.create_method("str", s_init=-4.0, every=4),
+    granet.create_method("vd", examples=50, log_sigma2=-5.0, every=4),
 ]
 
 

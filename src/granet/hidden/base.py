@@ -18,32 +18,39 @@ class Hidden(ABC):
 
     Between steps the model's parameters are what the model shows: evaluation, checkpoints and averages need not know
     of this. For the length of an optimizer step the parameters hold what is trained: :meth:`enter` puts it there,
-    :meth:`leave` takes it back and shows the outcome. Parameters keep their storage throughout.
+    :meth:`leave` takes it back and shows the outcome. Parameters keep their storage throughout, and neither looks at
+    anything on the host, so that a step can be captured and replayed; :meth:`prepare` does that before it.
     """
+
+    captured = False
+    """Whether steps are replayed, :meth:`pull_back`, :meth:`enter` and :meth:`leave` with them."""
 
     def __init__(self, layers: Sequence[SparseLayer]) -> None:
         self.layers = list(layers)
         self._inside = False
 
+    def prepare(self, clock: Clock) -> None:  # noqa: B027 (nothing, for most)
+        """Before a step: what the host knows. The clock shows the steps taken."""
+
     @abstractmethod
     def pull_back(self) -> None:
         """Turn the gradients of what is shown into those of what is trained. Twice is the same as once."""
 
-    def enter(self, clock: Clock) -> None:
+    def enter(self) -> None:
         """Before the optimizer's arithmetic: the parameters are to hold what is trained."""
         self._inside = True
-        self._enter(clock)
+        self._enter()
 
     def leave(self) -> bool:
         """After it, whether it moved anything or not: show the outcome. False if there was no step to leave."""
         if not self._inside:
-            return False
+            return self.captured
         self._inside = False
         self._leave()
         return True
 
     @abstractmethod
-    def _enter(self, clock: Clock) -> None: ...
+    def _enter(self) -> None: ...
 
     @abstractmethod
     def _leave(self) -> None: ...

@@ -67,6 +67,8 @@ class VariationalNoise(Hidden):
         self._kl_weight = kl_weight
         self._modules = [_modules_of(model, layer) for layer in self.layers]
         self._log_sigma2 = [nn.Parameter(_variance(layer).fill_(log_sigma2)) for layer in self.layers]
+        kinds = {(variance.device, variance.dtype) for variance in self._log_sigma2}
+        self._kl_now = {kind: torch.zeros((), device=kind[0], dtype=kind[1]) for kind in kinds}
         weights = [layer.weight for layer in self.layers]
         self._extras = ExtraParameters(optimizer, weights, self._log_sigma2, weight_decay=0.0)
         for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
@@ -76,16 +78,19 @@ class VariationalNoise(Hidden):
     def pull_back(self) -> None:
         """The gradients are those of the means already."""
 
-    @torch.no_grad()
-    def _enter(self, clock: Clock) -> None:
-        """Add the gradient of the weighted KL divergence to that of the loss."""
+    def prepare(self, clock: Clock) -> None:
         self._extras.follow()
+        for weight_now in self._kl_now.values():
+            weight_now.fill_(self._kl_weight(clock))
+
+    @torch.no_grad()
+    def _enter(self) -> None:
+        """Add the gradient of the weighted KL divergence to that of the loss."""
         self._average()
-        weight_now = self._kl_weight(clock)
         scale = getattr(self._optimizer, "grad_scale", None)  # a fused optimizer gets its gradients still scaled
         for layer, variance in self._trained():
             assert layer.weight.grad is not None and variance.grad is not None
-            slope = kl_slope(log_alpha(layer.weight, variance)) * weight_now
+            slope = kl_slope(log_alpha(layer.weight, variance)) * self._kl_now[variance.device, variance.dtype]
             if scale is not None:
                 slope = slope * scale
             theta = layer.weight.to(slope.dtype)

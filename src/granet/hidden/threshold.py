@@ -43,9 +43,8 @@ class SoftThreshold(HiddenWeights):
             total = (gradient * hidden_of(layer).sign()).sum(dtype=s.dtype)
             s.grad = -total * threshold * (1 - threshold)
 
-    @torch.no_grad()
-    def _enter(self, clock: Clock) -> None:
-        super()._enter(clock)
+    def prepare(self, clock: Clock) -> None:
+        super().prepare(clock)
         self._extras.follow()
 
     def _leave(self) -> None:

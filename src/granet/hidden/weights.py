@@ -27,11 +27,15 @@ class HiddenWeights(Hidden):
         self._versions = [layer.weight._version for layer in self.layers]
 
     @torch.no_grad()
-    def _enter(self, clock: Clock) -> None:
+    def prepare(self, clock: Clock) -> None:
         for layer, version in zip(self.layers, self._versions, strict=True):
             if layer.weight._version != version:  # written to since it was shown; counted on the host
                 kept = hidden_of(layer)
                 kept.copy_(torch.where(layer.weight == self.visible(layer), kept, self.invisible(layer)))
+        self._shown()
+
+    @torch.no_grad()
+    def _enter(self) -> None:
         torch._foreach_copy_(self._weights(), [hidden_of(layer) for layer in self.layers])
 
     def _leave(self) -> None:

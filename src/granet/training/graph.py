@@ -1,4 +1,4 @@
-"""The whole training step as one CUDA graph: forward, backward and masked SGD, replayed with no work for the host.
+"""The whole training step as a CUDA graph: forward, backward and masked SGD, replayed with no work for the host.
 
 Gradients are masked on their way into the optimizer's arithmetic and stay dense, so that a mask update finds them so.
 Masks, weights and momentum keep their storage, so masks change between replays and nothing is captured again.
@@ -26,8 +26,7 @@ WARM_UP = 3
 class GraphStep:
     """Trains on one batch; the same arithmetic as the eager step with ``torch.optim.SGD``.
 
-    Where the optimizer's step is not ours to replay, the graph is the forward and backward pass, and the optimizer is
-    called.
+    One graph, or two for a method that takes no optimizer step on update steps: the passes, and SGD.
     """
 
     def __init__(
@@ -49,44 +48,63 @@ class GraphStep:
         """
         self._groups = optimizer.param_groups
         self._sparsifier = sparsifier
-        self._optimizer = optimizer if needs_optimizer(sparsifier) else None
-        self._clip = clip
         self._rounded = rounded
         self._images, self._labels = images.clone(), labels.clone()
         self._lr = torch.zeros((), device=images.device)
         self._lr_on_device = 0.0
-        if self._optimizer is None:
-            for parameter in _parameters(self._groups):
+        for group in self._groups:
+            for parameter in group["params"]:
                 if parameter.requires_grad:
                     optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
         update = compiled(masked_sgd) if compile else masked_sgd
-        in_use = sparsifier.in_use if sparsifier else {}
+        hidden = sparsifier.hidden if sparsifier else None
+        in_use = sparsifier.in_use if sparsifier and not hidden else {}  # gradients of what is hidden have no masks
         masks = {id(model.get_parameter(name)): mask for name, mask in in_use.items()}
 
-        def step() -> None:
+        def passes() -> None:
             with counted_apart(model) as counters:
                 mean_loss, sums = loss(self._images, self._labels)
             mean_loss.backward()  # type: ignore[no-untyped-call]
             totals.add_(sums)
             if counters:
                 torch._foreach_add_(counters, 1)
-            if self._optimizer is not None:
-                return
+
+        def sgd() -> None:
             held = [_held(group, optimizer, masks, rounded) for group in self._groups]
             scale = _clipping(held, clip) if clip else None
             for group, several in zip(self._groups, held, strict=True):
                 _apply(update, group, several, self._lr, scale)
+
+        def hidden_sgd() -> None:
+            assert hidden is not None
+            hidden.pull_back()
+            if clip:
+                nn.utils.clip_grad_norm_(_parameters(self._groups), clip)
+            hidden.enter()
+            for group in self._groups:
+                _apply(update, group, _held(group, optimizer, masks, None), self._lr, None)
+            hidden.leave()
 
         def forget_gradients() -> None:
             optimizer.zero_grad(set_to_none=True)
             if rounded is not None:
                 rounded.forget_gradients()
 
+        step = hidden_sgd if hidden else sgd
         momenta = [state["momentum_buffer"] for state in optimizer.state.values() if "momentum_buffer" in state]
-        state = [*(tensor.detach() for tensor in model.state_dict().values()), *momenta, totals]
-        self._graph = _capture(step, forget_gradients, state)
+        behind = [tensor for kind in hidden.tensors().values() for tensor in kind.values()] if hidden else []
+        state = [*(tensor.detach() for tensor in model.state_dict().values()), *momenta, *behind, totals]
+        self._sgd: torch.cuda.CUDAGraph | None = None
+        if sparsifier is None or sparsifier.method.step_on_update:
+            self._graph = _capture([passes, step], forget_gradients, state)
+        else:
+            self._graph = _capture([passes], forget_gradients, state)
+            self._sgd = _capture([step], lambda: None, state)
         if rounded is not None:
             rounded.refresh()
+        if hidden:
+            hidden.captured = True
+            hidden.show()
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
         self._images.copy_(images, non_blocking=True)
@@ -95,11 +113,16 @@ class GraphStep:
         if lr != self._lr_on_device:
             self._lr_on_device = lr
             self._lr.fill_(lr)
+        if self._sparsifier is not None:
+            self._sparsifier.prepare()
         self._graph.replay()
-        if self._optimizer is not None:
-            self._step_outside()
-        elif self._sparsifier is not None:
+        if self._sgd is not None and not self._updates_next():
+            self._sgd.replay()
+        if self._sparsifier is not None:
             self._advance(self._sparsifier)
+
+    def _updates_next(self) -> bool:
+        return self._sparsifier is not None and self._sparsifier.step + 1 in self._sparsifier.updates
 
     def _advance(self, sparsifier: Sparsifier) -> None:
         rounded = self._rounded
@@ -107,18 +130,6 @@ class GraphStep:
             sparsifier.advance()
         if rounded and sparsifier.step in sparsifier.updates:
             rounded.refresh()
-
-    def _step_outside(self) -> None:
-        assert self._optimizer is not None and self._sparsifier is not None
-        if self._clip:
-            self._sparsifier.mask_gradients()
-            nn.utils.clip_grad_norm_(_parameters(self._groups), self._clip)
-        self._optimizer.step()
-
-
-def needs_optimizer(sparsifier: Sparsifier | None) -> bool:
-    """Whether ``optimizer.step()`` must be called: something behind the weights is trained, or steps are left out."""
-    return sparsifier is not None and (sparsifier.method.hidden or not sparsifier.method.step_on_update)
 
 
 def masked_sgd(
@@ -220,9 +231,9 @@ def _apply(
 
 
 def _capture(
-    step: Callable[[], None], forget_gradients: Callable[[], None], state: list[Tensor]
+    parts: list[Callable[[], None]], forget_gradients: Callable[[], None], state: list[Tensor]
 ) -> torch.cuda.CUDAGraph:
-    """Warm up, capture, and put ``state`` and the device's random numbers back as they were.
+    """Warm up, capture the parts as one, and put ``state`` and the device's random numbers back as they were.
 
     All on the stream that the run has to itself, or on a new one beside the default stream, which cannot be captured.
     A stream that another thread works on must not be captured, and torch hands streams out again after the 32nd. The
@@ -238,11 +249,13 @@ def _capture(
         with torch.cuda.stream(own):
             for _ in range(WARM_UP):
                 forget_gradients()
-                step()
+                for part in parts:
+                    part()
             forget_gradients()
         current.wait_stream(own)
         with torch.cuda.graph(graph, stream=own, capture_error_mode="thread_local"):
-            step()
+            for part in parts:
+                part()
         torch.cuda.set_rng_state(random)
     for tensor, value in zip(state, before, strict=True):
         tensor.copy_(value)

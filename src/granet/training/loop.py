@@ -19,7 +19,7 @@ from granet.training.average import Average
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
 from granet.training.gate import GATE
-from granet.training.graph import GraphStep, needs_optimizer
+from granet.training.graph import GraphStep
 from granet.training.learning_rate import learning_rate
 from granet.training.observing import observe
 from granet.training.recipe import Recipe
@@ -227,7 +227,7 @@ class Training:
     def _rounds_weights(self) -> bool:
         """Whether the optimizer may round the weights for the next pass: not where others read or move them."""
         on_gpu = self._device.type == "cuda" and self.recipe.precision == "bfloat16"
-        return on_gpu and not needs_optimizer(self.sparsifier) and not self._observers
+        return on_gpu and not (self.sparsifier and self.sparsifier.hidden) and not self._observers
 
     def state(self) -> dict[str, Any]:
         """All that training goes on from, between two steps: tensors and plain values."""
