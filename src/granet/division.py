@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from granet.selection import fill
 
 
-def divide(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:
+def divide(total: Tensor, shares: Tensor, room: Tensor, lots: Tensor | None = None) -> Tensor:
     """Whole numbers in proportion to ``shares``, none above ``room``, whose sum is exactly ``total``.
 
     What a full layer cannot take goes to the others, in proportion again: layer l gets min(room_l, lambda * share_l)
@@ -16,19 +17,28 @@ def divide(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:
     first among equals. Layers without a share get something only when all others are full; a total beyond all room
     fills everything. Where all shares are zero, room takes their place. Shares that are not finite count as zero.
 
+    With ``lots``, each layer gets a multiple of its own lot (its room is one, too), and the sum is as near to ``total``
+    as rounding up the largest remainders brings it.
+
     All arguments are tensors on one device, and so is the result: the host never waits for it.
 
     >>> divide(torch.tensor(10), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([4, 9, 9])).tolist()
     [4, 3, 3]
+    >>> divide(torch.tensor(10), torch.tensor([3.0, 2.0]), torch.tensor([12, 30]), lots=torch.tensor([4, 3])).tolist()
+    [8, 3]
     """
+    lots = torch.ones_like(room) if lots is None else lots
     shares = shares.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
     shares = torch.where(shares.sum() > 0, shares, room.double())
     exact = torch.minimum(_level(total, shares, room) * shares, room.double())
-    least = exact.floor().long()
-    remainder = torch.where(least < room, exact - least, -1.0)
-    place = remainder.argsort(descending=True, stable=True).argsort()  # 0 for the largest remainder
-    one_more = (place < total - least.sum()) & (least < room)
-    return fill(least + one_more, room, total)
+    least = (exact / lots).floor().long() * lots
+    remainder = torch.where(least < room, (exact - least) / lots, -1.0)
+    order = remainder.argsort(descending=True, stable=True)
+    sums = pad((lots * (least < room))[order].cumsum(0), (1, 0)) + least.sum()
+    one_more = (order.argsort() < (sums - total).abs().argmin()) & (least < room)
+    result = least + one_more * lots
+    more = fill(result, room, total) - result
+    return result + (more + (lots - 1) // 2) // lots * lots
 
 
 def _level(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:

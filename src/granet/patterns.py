@@ -54,13 +54,13 @@ class Blocks:
 
     def pool(self, layer: SparseLayer, score: Tensor) -> Tensor:
         """The scores of the blocks, flat, row by row."""
-        blocks = self._split(layer, score)
+        blocks = self.split(layer, score)
         total: Tensor = torch.linalg.vector_norm(blocks, 1, dim=(1, 3), dtype=torch.float64)
         return total.div_(self.quantum(layer)).to(torch.promote_types(score.dtype, torch.float32)).view(-1)
 
     def units(self, layer: SparseLayer, mask: Tensor) -> Tensor:
         """Which blocks are active."""
-        return self._split(layer, mask)[:, 0, :, 0].reshape(-1).clone()
+        return self.split(layer, mask)[:, 0, :, 0].reshape(-1).clone()
 
     def spread(self, layer: SparseLayer, units: Tensor) -> Tensor:
         """The mask of the weights, from that of the blocks."""
@@ -75,7 +75,7 @@ class Blocks:
     def _columns(self, layer: SparseLayer) -> int:
         return self.columns or math.prod(_shape(layer)[1:])
 
-    def _split(self, layer: SparseLayer, tensor: Tensor) -> Tensor:
+    def split(self, layer: SparseLayer, tensor: Tensor) -> Tensor:
         """[rows of blocks, rows of a block, columns of blocks, columns of a block]."""
         neurons = _neurons_first(layer, tensor)
         return neurons.reshape(len(neurons) // self.rows, self.rows, -1, self._columns(layer))
@@ -90,6 +90,10 @@ class Groups:
     """Weights of a group; None: all of an output neuron."""
     keep: int | None
     """How many of a group stay in the end; None: as many as the layer's share leaves."""
+
+    @property
+    def kind(self) -> str:
+        return "N:M" if self.size else self.text
 
     def misfit(self, layer: SparseLayer) -> str | None:
         """Why the pattern does not divide that layer, if so."""
