@@ -15,7 +15,9 @@ whole layer costs, so tolerance 0 allows no change and tolerance 1 any.
 The formulation by inclusion, its accuracy as the knob of sparsity, and solving it by proximal splitting a batch at a
 time are the paper's. The rest is our reading: the tolerance relative to D_j(0), the bias left as it is, and the
 splitting, which is the primal-dual one of Chambolle & Pock (2011). There z is linear in W, the l1 norm has the soft
-threshold as its proximity operator, and the constraint on z is projected onto in closed form.
+threshold as its proximity operator, and the constraint on z is projected onto in closed form. For whole blocks or
+filters the norm is that of the group lasso, the sum of sqrt(n) |W_u|_2 over units u of n weights, which is the l1 norm
+for units of one.
 """
 
 from __future__ import annotations
@@ -64,8 +66,16 @@ def constraint(
     return Constraint(preactivation, outputs, rectified, tolerance * float(removed.norm()))
 
 
-def least_weights(weight: Tensor, constraints: Sequence[Constraint], tolerance: float, iterations: int) -> Tensor:
+def least_weights(
+    weight: Tensor,
+    constraints: Sequence[Constraint],
+    tolerance: float,
+    iterations: int,
+    shrink: Callable[[Tensor, float], Tensor] = softshrink,
+) -> Tensor:
     """Weights of least l1 norm that meet the constraints, nearly: the splitting is begun at ``weight`` and cut off.
+
+    With the proximity operator of another norm in ``shrink``, weights of least such norm.
 
     The primal step decides how fast it converges, not where to. It grows with ``tolerance``, as does the way that the
     weights have to go; half of it times the mean |weight| did well. The dual step is then the largest that converges.
@@ -83,7 +93,7 @@ def least_weights(weight: Tensor, constraints: Sequence[Constraint], tolerance: 
             z, back = _linear(one, leading)
             duals[j] = dual_step * one.excess(duals[j] / dual_step + z)
             pull += back(duals[j])
-        previous, current = current, softshrink(current - step * pull, step)
+        previous, current = current, shrink(current - step * pull, step)
         leading = 2 * current - previous
     return current
 

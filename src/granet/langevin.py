@@ -29,16 +29,17 @@ def walk(net: SparseNet, l1: float, noise: float) -> list[Tensor]:
     with the learning rate eta, the L1 coefficient alpha, the fixed sign s and nu from N(0, 1). The temperature is
     T = eta * noise^2 / 2, so that the noise is eta * noise * nu, as in the authors' code.
 
-    Returns, for each layer, where theta fell below zero. Those weights are zero now, as if grown afresh.
+    Returns, for each layer, where theta fell below zero, in the mean over a unit. Those weights are zero now, as if
+    grown afresh.
     """
-    return [_walk(layer, net.draw, l1, noise, net.accept) for layer in net.movable]
+    return [_walk(net, layer, l1, noise) for layer in net.movable]
 
 
-def _walk(layer: SparseLayer, draw: int, l1: float, noise: float, accept: Tensor) -> Tensor:
-    weight, active = layer.weight, layer.mask & accept.to(layer.mask.device)
+def _walk(net: SparseNet, layer: SparseLayer, l1: float, noise: float) -> Tensor:
+    weight, active = layer.weight, layer.mask & net.accept.to(layer.mask.device)
     sign = layer.memory["sign"].to(weight.dtype).mul_(2).sub_(1)
-    change = normal_noise(weight, (layer.seed, layer.index, draw, _NOISE)).mul_(noise).sub_(sign * l1)
+    change = normal_noise(weight, (layer.seed, layer.index, net.draw, _NOISE)).mul_(noise).sub_(sign * l1)
     weight.add_(change.mul_(layer.rate).mul_(active).to(weight.dtype))
-    crossed = (weight * sign < 0).logical_and_(active)
+    crossed = (net.units.mean(layer, weight * sign) < 0).logical_and_(active)
     weight.masked_fill_(crossed, 0)
     return crossed

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from granet.distributions import Distribution, counts, kept
+from granet.division import divide
 from granet.layers import SparseLayer, gradients_of, lay_in_a_row
 from granet.probe import Probe
 from granet.row import Row, row_of, sizes
 from granet.scores import Score, gradient, magnitude, random
 from granet.selection import Ranking, fill, rank
 from granet.transfer import constant, to_device
+from granet.units import Units
 
 Scope = Literal["global", "uniform"]
 """Whether pruning ranks all layers together, or each one alone."""
@@ -106,11 +108,8 @@ class SparseNet:
         before = self._counts
         ranking = self._rank(score)
         if scope is None:
-            total = self.active.new_full((), kept(self.numel, sparsity))
-            if self._index is not None:
-                total -= self.active.sum() - self.active[self._index].sum()  # what cannot move
             floors = constant([self.floor] * len(before), self.device)
-            budget = ranking.global_counts(total, floors)
+            budget = ranking.global_counts(self._left_by(sparsity), floors)
         else:
             shares = self._of_movable(to_device(self.shares(sparsity, scope), self.device))
             # Rounding may ask back what is gone.
@@ -123,7 +122,7 @@ class SparseNet:
         """Switch off what is zero, so that a net that was trained sparse goes on with the masks it had."""
         nonzero = [score.count_nonzero().to(self.device) for score in self._scores(magnitude)]
         self._rank(magnitude)
-        self._counts = torch.stack(nonzero) * self._quanta
+        self._counts = torch.stack(nonzero) * self._entry_size
 
     @torch.no_grad()
     def prune_share(self, rate: float, score: Score, scope: Scope) -> None:
@@ -155,21 +154,21 @@ class SparseNet:
         self.prune_to(sparsity, score, scope)
         self._settle()
         self.pruned = pruned + counts.sum() - self._counts.sum()
-        for mask, before in zip(self._proposed, masks, strict=True):
-            self.regrown = self.regrown + (mask & ~before).sum().to(self.device)
+        came = [(mask & ~before).sum().to(self.device) for mask, before in zip(self._proposed, masks, strict=True)]
+        self.regrown = self.regrown + (torch.stack(came) * self._entry_size).sum()
 
     @torch.no_grad()
     def recount(self) -> None:
         """Count masks that change by themselves, between updates; nothing is pruned or regrown here."""
-        self._counts = torch.stack([mask.count_nonzero().to(self.device) for mask in self._proposed])
+        active = torch.stack([mask.count_nonzero().to(self.device) for mask in self._proposed])
+        self._counts = active * self._entry_size
 
     @torch.no_grad()
     def grow_to_floor(self, score: Score) -> None:
         """Give layers with fewer weights than the floor back their best."""
         self._settle()
-        floors = constant([min(self.floor, layer.numel) for layer in self._movable], self.device)
-        missing = (floors - self._counts).clamp(min=0)
-        rank(self._scores(score), self._proposed, among=False).select(missing)
+        missing = (self._floors - self._counts).clamp(min=0)
+        self._ranked(score, among=False).select(missing)
         self._counts = self._counts + missing
 
     @torch.no_grad()
@@ -190,10 +189,10 @@ class SparseNet:
     def drop(self, counts: Tensor, score: Score) -> Tensor:
         """Switch off so many weights of each layer, those with the smallest scores; a layer keeps its floor.
 
-        Returns how many went.
+        Returns how many went: whole quanta, at most as many as asked.
         """
-        least = -(-self.floor // self._quanta) * self._quanta
-        going = torch.minimum(counts * self._accept, (self._counts - least).clamp(min=0))
+        going = torch.minimum(counts * self._accept, (self._counts - self._floors).clamp(min=0))
+        going = going // self.quanta * self.quanta
         self._rank(score)
         self._counts = self._counts - going
         return going
@@ -202,13 +201,15 @@ class SparseNet:
     def remove(self, where: Sequence[Tensor]) -> Tensor:
         """Switch off the active weights at these places of each layer, whatever the floor; returns how many went."""
         self._settle()
-        gone = []
-        for proposed, places in zip(self._proposed, where, strict=True):
-            going = (proposed & places.reshape(-1)).logical_and_(self._accept.to(proposed.device))
-            proposed.logical_xor_(going)
-            gone.append(going.count_nonzero().to(self.device))
-        self._counts = self._counts - torch.stack(gone)
-        return torch.stack(gone)
+        going = []
+        for layer, proposed, places in zip(self._movable, self._proposed, where, strict=True):
+            entries = self._entries(layer, places).reshape(-1)
+            leaving = (proposed & entries).logical_and_(self._accept.to(proposed.device))
+            proposed.logical_xor_(leaving)
+            going.append(leaving.count_nonzero().to(self.device))
+        gone = torch.stack(going) * self._entry_size
+        self._counts = self._counts - gone
+        return gone
 
     @torch.no_grad()
     def grow(self, counts: Tensor, score: Score) -> None:
@@ -275,17 +276,35 @@ class SparseNet:
     @torch.no_grad()
     def below(self, threshold: Tensor) -> Tensor:
         """Weights of each layer that were active at the start of this proposal and lie below ``threshold`` in size."""
-        small = [(layer.weight.abs() < threshold.to(layer.weight.device)) & layer.mask for layer in self._movable]
-        return torch.stack([places.count_nonzero().to(self.device) for places in small])
+        small = [
+            (scores.abs() < threshold.to(scores.device)) & self._entries(layer, layer.mask)
+            for layer, scores in zip(self._movable, self._scores(magnitude), strict=True)
+        ]
+        return torch.stack([places.count_nonzero().to(self.device) for places in small]) * self._entry_size
 
     @torch.no_grad()
     def mean_size(self, score: Score) -> Tensor:
         """The mean absolute score of the weights of each layer that were active at the start of this proposal."""
         sums = [
-            torch.where(layer.mask, scores, 0).abs().sum(dtype=torch.float64).to(self.device)
+            torch.where(self._entries(layer, layer.mask), scores, 0).abs().sum(dtype=torch.float64).to(self.device)
             for layer, scores in zip(self._movable, self._scores(score), strict=True)
         ]
-        return torch.stack(sums) / self._of_movable(self.active).clamp(min=1)
+        return torch.stack(sums) * self._entry_size / self._of_movable(self.active).clamp(min=1)
+
+    def lacking(self, sparsity: float) -> Tensor:
+        """How many weights are missing to what that sparsity leaves, as proposed."""
+        return (self._left_by(sparsity) - self._counts.sum()).clamp(min=0)
+
+    def share_out(self, total: Tensor, shares: Tensor) -> Tensor:
+        """So many weights divided among the layers in proportion to ``shares``, as there is room, in whole quanta."""
+        return divide(total, shares, self.room, self.quanta)
+
+    def _left_by(self, sparsity: float) -> Tensor:
+        """What that sparsity leaves of the movable layers, given the others."""
+        total = self.active.new_full((), kept(self.numel, sparsity))
+        if self._index is not None:
+            total -= self.active.sum() - self.active[self._index].sum()
+        return total
 
     # Every weight that was ever active, for those who ask (ITOP).
 
@@ -338,9 +357,29 @@ class SparseNet:
         return rounding(self._counts * torch.tensor(ratio, dtype=torch.float64)).long() * self._accept
 
     @property
-    def _quanta(self) -> Tensor:
-        """How many weights of each layer come and go together."""
+    def units(self) -> Units:
+        """What is kept or dropped whole."""
+        return Units()
+
+    @property
+    def quanta(self) -> Tensor:
+        """What the number of active weights of each layer is a multiple of."""
         return constant([1] * len(self._movable), self.device)
+
+    @property
+    def _floors(self) -> Tensor:
+        """What each layer keeps at least, in whole quanta."""
+        floors, quanta = constant([min(self.floor, layer.numel) for layer in self._movable], self.device), self.quanta
+        return -(-floors // quanta) * quanta
+
+    @property
+    def _entry_size(self) -> Tensor:
+        """How many weights of each layer an entry of a proposed mask stands for."""
+        return constant([1] * len(self._movable), self.device)
+
+    def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
+        """A mask of the layer with the entries that a score has."""
+        return mask
 
     def _whole(self, counts: Tensor) -> Tensor:
         """The nearest counts that the layers can have."""

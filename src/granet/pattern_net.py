@@ -20,6 +20,7 @@ from granet.patterns import Blocks, Groups, Pattern, check_fit, parse_pattern
 from granet.scores import Score
 from granet.selection import Ranking, rank
 from granet.transfer import constant
+from granet.units import Units
 
 P = TypeVar("P", Blocks, Groups)
 
@@ -40,24 +41,24 @@ class PatternNet(SparseNet, Generic[P]):
     def __init__(self, layers: Sequence[SparseLayer], floor: int, pattern: P) -> None:
         super().__init__(layers, floor)
         self.pattern: P = pattern
-        self.quanta = [pattern.quantum(layer) for layer in self.layers]
+        self._quanta = [pattern.quantum(layer) for layer in self.layers]
 
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
         total = kept(self.numel, sparsity)
         sizes = [layer.numel for layer in self.layers]
-        return whole_counts(sizes, self.quanta, distribution(self.shapes, total / self.numel), total, self.floor)
+        return whole_counts(sizes, self._quanta, distribution(self.shapes, total / self.numel), total, self.floor)
 
     def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
         if not self.pattern.holds(layer, mask):
             raise ValueError(f"it breaks pattern={self.pattern.text!r}")
 
     def _whole(self, counts: Tensor) -> Tensor:
-        quanta = self._quanta
+        quanta = self.quanta
         return (counts + (quanta - 1) // 2) // quanta * quanta
 
     @property
-    def _quanta(self) -> Tensor:
-        return constant([self.quanta[layer.index] for layer in self._movable], self.device)
+    def quanta(self) -> Tensor:
+        return constant([self._quanta[layer.index] for layer in self._movable], self.device)
 
 
 class BlockNet(PatternNet[Blocks]):
@@ -65,7 +66,7 @@ class BlockNet(PatternNet[Blocks]):
 
     def open(self, draw: int, movable: Sequence[SparseLayer], accept: Tensor) -> None:
         super().open(draw, movable, accept)
-        self._proposed = [self.pattern.units(layer, layer.mask) for layer in movable]
+        self._proposed = [self._entries(layer, layer.mask) for layer in movable]
 
     def commit(self) -> None:
         self._settle()
@@ -75,16 +76,33 @@ class BlockNet(PatternNet[Blocks]):
         ]
         super().commit()
 
+    @torch.no_grad()
+    def proposed(self) -> dict[str, Tensor]:
+        self._settle()
+        pairs = zip(self._movable, self._proposed, strict=True)
+        return {layer.name: self.pattern.spread(layer, units) for layer, units in pairs}
+
+    @property
+    def units(self) -> Units:
+        return Units(self.pattern)
+
+    @property
+    def _entry_size(self) -> Tensor:
+        return self.quanta
+
+    def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
+        return self.pattern.units(layer, mask)
+
     def _scores(self, score: Score) -> list[Tensor]:
         return [self.pattern.pool(layer, score(layer, self._draw)) for layer in self._movable]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
-        sizes = [self.quanta[layer.index] for layer in self._movable]
+        sizes = [self._quanta[layer.index] for layer in self._movable]
         return BlockRanking(self._scores(score), self._proposed, sizes, among)
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active blocks."""
-        quanta = self._quanta
+        quanta = self.quanta
         return rounding((self._counts // quanta).double() * ratio).long() * quanta * self._accept
 
 
@@ -115,7 +133,7 @@ class GroupNet(PatternNet[Groups]):
         if self.pattern.size is None or self.pattern.keep is None:
             return super().shares(sparsity, distribution)
         each = max(kept(self.pattern.size, sparsity), self.pattern.keep)
-        return [each * groups for groups in self.quanta]
+        return [each * groups for groups in self._quanta]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
         return GroupRanking(self.pattern, self._movable, self._scores(score), self._proposed, among)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from granet.layers import SparseLayer
+from granet.units import Units
 
 Score = Callable[[SparseLayer, int], Tensor]
 """``score(layer, draw)``; ``draw`` numbers the occasion, for scores that are random."""
@@ -41,10 +42,15 @@ def hidden_magnitude(layer: SparseLayer, draw: int) -> Tensor:
     return layer.hidden
 
 
-def signal_to_noise(layer: SparseLayer, draw: int) -> Tensor:
-    """theta^2 / sigma^2 = 1 / alpha, for weights with a log variance behind them."""
-    assert layer.hidden is not None
-    return (2 * layer.weight.detach().to(layer.hidden.dtype).abs().log() - layer.hidden.detach()).exp()
+def signal_to_noise(units: Units) -> Score:
+    """theta^2 / sigma^2 = 1 / alpha, for weights with a log variance behind them; of larger units, sums of both."""
+
+    def score(layer: SparseLayer, draw: int) -> Tensor:
+        assert layer.hidden is not None
+        signal = units.log_mean(layer, 2 * layer.weight.detach().to(layer.hidden.dtype).abs().log())
+        return (signal - units.log_mean(layer, layer.hidden.detach())).exp()
+
+    return score
 
 
 def gradient(layer: SparseLayer, draw: int) -> Tensor:

@@ -185,10 +185,10 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it only where the step is replayed rather than called, as from a
         CUDA graph; growth then reads what ``.grad`` holds, unless :meth:`mask_gradients` kept it before.
         """
-        if self._hidden is not None and not self._hidden.leave():
-            raise ValueError(
-                f"method={method_name(self.method)!r}: needs optimizer.step(), which trains what is hidden"
-            )
+        if self._hidden is not None:
+            if not self._hidden.leave():
+                raise ValueError(f"method={method_name(self.method)!r}: needs optimizer.step() for what is hidden")
+            self._zeros.let_go()
         due = self._updates.is_next(self._clock)
         self._updates.remember_gradients(self._clock)
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
@@ -227,6 +227,7 @@ class Sparsifier:
         """Weights and optimizer state become zero where the masks now say inactive."""
         if self._hidden is not None:
             self._hidden.show()  # what is hidden, and its optimizer state, stays
+            self._zeros.let_go()
         else:
             may_be_sparse = self._updates.target > 0 or not self.method.has_target
             may_change, may_regrow = self._updates.may_change(self._clock), self._updates.may_regrow(self._clock)
@@ -264,6 +265,7 @@ class Sparsifier:
         self._updates.history.load(saved.history)
         if self._hidden is not None and saved.hidden is not None:
             self._hidden.load(saved.hidden)
+            self._zeros.let_go()
         else:
             self._drop_hidden()  # nothing is hidden after finish()
             self._apply_masks()

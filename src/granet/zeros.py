@@ -42,14 +42,19 @@ class Zeros:
             return
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
+    def let_go(self) -> None:
+        """Hold nothing at zero besides the layers, whose masks may be new."""
+        if self._followers is not None:
+            self._followers.let_go()
+
     def apply_masks(self, may_be_sparse: bool, may_change: bool, may_regrow: bool) -> None:
         """Bring weights and optimizer state in line with new masks.
 
         ``may_be_sparse``: there may be zeros in them; ``may_change``: there will be other ones; ``may_regrow``: what
         they drop may still come back.
         """
+        self.let_go()
         if self._followers is not None:
-            self._followers.let_go()
             if not may_regrow:
                 self._followers.silence()
             if not may_change:

@@ -121,7 +121,6 @@ def test_the_readme_lists_every_method_in_its_group_with_its_paper() -> None:
 @pytest.mark.parametrize(
     ("sentence", "flag"),
     [
-        (r"(.*\n.*) take a `pattern`", "takes_pattern"),
         (r"(.*) look at data before the first step", "needs_batches"),
         (r"^run, and (.*) train something behind the weights", "hidden"),
     ],
@@ -129,6 +128,18 @@ def test_the_readme_lists_every_method_in_its_group_with_its_paper() -> None:
 def test_the_readme_names_the_methods_that_need_something(sentence: str, flag: str) -> None:
     (names,) = re.findall(sentence, README, re.MULTILINE)
     assert sorted(re.findall(r"`([\w-]+)`", names)) == sorted(n for n, info in INFOS.items() if getattr(info, flag))
+
+
+def test_the_readme_and_the_page_say_which_patterns_a_method_does_not_take() -> None:
+    assert README.count("Every method takes a `pattern`") == 1
+    assert all(info.takes_pattern for info in INFOS.values())
+    ((some, none),) = re.findall(r"^(.*) take no N:M, and (.*) take neither N:M nor `\"fan-in\"`", README, re.MULTILINE)
+    for names, groups in ((some, ("fan-in",)), (none, ())):
+        refusing = sorted(name for name, info in INFOS.items() if info.takes_groups == groups)
+        assert re.findall(r"`([\w-]+)`", names) == refusing
+    assert {info.takes_groups for info in INFOS.values()} == {("N:M", "fan-in"), ("fan-in",), ()}
+    said = PAGE.split("N:M and fan-in ask for", 1)[1].split("- **")[0]
+    assert set(re.findall(r"`([\w-]+)`", said)) == set(re.findall(r"`([\w-]+)`", some + none))
 
 
 def test_a_method_without_texts_has_a_row_too() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from granet import Clock, Method
 from granet.layers import SparseLayer
@@ -110,3 +110,33 @@ def plain() -> type[Plain]:
 @pytest.fixture
 def equal() -> Callable[[Flat, Flat], bool]:
     return lambda some, others: all(map(np.array_equal, some, others))
+
+
+class Units:
+    """Blocks of 4x1 and filters, by reshaping; for weights with their outputs first."""
+
+    @staticmethod
+    def split(values: Tensor, pattern: str) -> Tensor:
+        """[units, weights of each]"""
+        if pattern == "filter":
+            return values.flatten(1)
+        return values.reshape(len(values) // 4, 4, -1).transpose(1, 2).reshape(-1, 4)
+
+    @staticmethod
+    def join(figures: Tensor, like: Tensor, pattern: str) -> Tensor:
+        """One figure for each unit, at all its weights."""
+        if pattern == "filter":
+            return figures.view(-1, *[1] * (like.ndim - 1)).expand(like.shape)
+        return figures.view(len(like) // 4, 1, -1).expand(-1, 4, -1).reshape(like.shape)
+
+    @staticmethod
+    def active(mask: Tensor, pattern: str) -> Tensor:
+        """Which units are; all of their weights, or none."""
+        entries = Units.split(mask, pattern)
+        assert (entries == entries[:, :1]).all()
+        return entries[:, 0].clone()
+
+
+@pytest.fixture
+def units() -> type[Units]:
+    return Units

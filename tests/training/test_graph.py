@@ -123,6 +123,7 @@ METHODS = [
     granet.create_method("dpf", sparsity=0.8, every=4),
     granet.create_method("gmp-original", sparsity=0.5, every=4, end=16),
     granet.create_method("str", s_init=-4.0, every=4),
+    granet.create_method("str", s_init=-4.0, every=4, pattern="filter"),
     granet.create_method("vd", examples=50, log_sigma2=-5.0, every=4),
 ]
 

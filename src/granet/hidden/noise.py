@@ -14,6 +14,7 @@ from granet.clock import Clock
 from granet.hidden.base import Hidden
 from granet.hidden.extras import ExtraParameters
 from granet.layers import SPARSIFIABLE, SparseLayer
+from granet.units import SINGLE, Units
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
 EPSILON = 1e-8
@@ -23,6 +24,12 @@ EPSILON = 1e-8
 def log_alpha(weight: Tensor, log_sigma2: Tensor) -> Tensor:
     r""":math:`\log \alpha = \log \sigma^2 - \log \theta^2`: how much of a weight is noise."""
     return log_sigma2.detach() - (weight.detach().to(log_sigma2.dtype).square() + EPSILON).log()
+
+
+def unit_log_alpha(units: Units, layer: SparseLayer, log_sigma2: Tensor) -> Tensor:
+    """The same of a unit: log(sum of sigma^2 / sum of theta^2), at each of its weights."""
+    squares = layer.weight.detach().to(log_sigma2.dtype).square() + EPSILON
+    return units.log_mean(layer, log_sigma2.detach()) - units.log_mean(layer, squares.log())
 
 
 def kl(log_alpha: Tensor) -> Tensor:
@@ -60,8 +67,10 @@ class VariationalNoise(Hidden):
         log_sigma2: float,
         threshold: float,
         kl_weight: Callable[[Clock], float],
+        units: Units = SINGLE,
     ) -> None:
         super().__init__(layers)
+        self._units = units
         self._optimizer = optimizer
         self._threshold = threshold
         self._kl_weight = kl_weight
@@ -116,7 +125,7 @@ class VariationalNoise(Hidden):
     @torch.no_grad()
     def show(self) -> None:
         for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
-            layer.mask.copy_(log_alpha(layer.weight, variance) <= self._threshold)
+            layer.mask.copy_(unit_log_alpha(self._units, layer, variance) <= self._threshold)
 
     def finish(self) -> None:
         for handle in self._handles:

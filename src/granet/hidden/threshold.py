@@ -13,6 +13,7 @@ from granet.hidden.extras import ExtraParameters
 from granet.hidden.weights import HiddenWeights, hidden_of
 from granet.layers import SparseLayer
 from granet.masking import zero_inactive
+from granet.units import SINGLE, Units
 
 
 class SoftThreshold(HiddenWeights):
@@ -24,10 +25,21 @@ class SoftThreshold(HiddenWeights):
 
     s is trained by the same optimizer with the options of the weight's group, weight decay included: decay pulls s
     from ``s_init`` far below zero up towards zero, and with it the threshold.
+
+    Larger units have the soft threshold of :meth:`Units.shrink`. With their size r and direction d = w / r in place of
+    \|w\| and sign(w) the above holds, but for
+
+    .. math:: \frac{dL}{dw} = m \left( \left(1 - \frac{\sigma(s)}{r}\right) g
+        + \frac{\sigma(s)}{r} \, d \, \mathrm{mean}(d g) \right)
+
+    with the mean over the unit.
     """
 
-    def __init__(self, layers: Sequence[SparseLayer], optimizer: Optimizer, s_init: float) -> None:
+    def __init__(
+        self, layers: Sequence[SparseLayer], optimizer: Optimizer, s_init: float, units: Units = SINGLE
+    ) -> None:
         super().__init__(layers)
+        self._units = units
         self._s = [nn.Parameter(self._value(layer).fill_(s_init)) for layer in self.layers]
         self._extras = ExtraParameters(optimizer, [layer.weight for layer in self.layers], self._s)
 
@@ -40,12 +52,28 @@ class SoftThreshold(HiddenWeights):
                 continue
             zero_inactive([(gradient, layer.mask)])
             threshold = s.sigmoid()
-            total = (gradient * hidden_of(layer).sign()).sum(dtype=s.dtype)
+            total = (gradient * self._units.direction(layer, hidden_of(layer))).sum(dtype=s.dtype)
             s.grad = -total * threshold * (1 - threshold)
 
     def prepare(self, clock: Clock) -> None:
         super().prepare(clock)
         self._extras.follow()
+
+    @torch.no_grad()
+    def _enter(self) -> None:
+        super()._enter()
+        if self._units != SINGLE:
+            self._through_units()
+
+    def _through_units(self) -> None:
+        """The rest of dL/dw. Here and not in :meth:`pull_back`, for twice would not be the same as once."""
+        for layer in self.layers:
+            gradient, kept = layer.weight.grad, hidden_of(layer)
+            if gradient is not None:
+                along = self._units.direction(layer, kept)
+                along = along * self._units.mean(layer, along * gradient)
+                share = self._threshold(layer) / self._units.size(layer, kept)
+                gradient.copy_(torch.where(layer.mask, torch.lerp(gradient, along, share), 0.0))
 
     def _leave(self) -> None:
         super()._leave()
@@ -56,16 +84,18 @@ class SoftThreshold(HiddenWeights):
     def show(self) -> None:
         for layer in self.layers:
             layer.weight.copy_(self.visible(layer))
-            layer.mask.copy_(layer.weight != 0)
+            layer.mask.copy_(self._units.size(layer, layer.weight) != 0)
         self._shown()
 
     def visible(self, layer: SparseLayer) -> Tensor:
-        kept = hidden_of(layer)
-        return kept.sign() * (kept.abs() - self._threshold(layer)).relu()
+        return self._units.shrink(layer, hidden_of(layer), self._threshold(layer))
+
+    def unchanged(self, layer: SparseLayer) -> Tensor:
+        return self._units.mean(layer, super().unchanged(layer).to(layer.weight.dtype)) == 1
 
     def invisible(self, layer: SparseLayer) -> Tensor:
         weight = layer.weight.detach()
-        return weight + weight.sign() * self._threshold(layer)
+        return weight + self._units.direction(layer, weight) * self._threshold(layer)
 
     def finish(self) -> None:
         super().finish()

@@ -31,7 +31,7 @@ class HiddenWeights(Hidden):
         for layer, version in zip(self.layers, self._versions, strict=True):
             if layer.weight._version != version:  # written to since it was shown; counted on the host
                 kept = hidden_of(layer)
-                kept.copy_(torch.where(layer.weight == self.visible(layer), kept, self.invisible(layer)))
+                kept.copy_(torch.where(self.unchanged(layer), kept, self.invisible(layer)))
         self._shown()
 
     @torch.no_grad()
@@ -56,6 +56,10 @@ class HiddenWeights(Hidden):
     def visible(self, layer: SparseLayer) -> Tensor:
         """What the model shows of the hidden weight."""
         return torch.where(layer.mask, hidden_of(layer), 0.0)
+
+    def unchanged(self, layer: SparseLayer) -> Tensor:
+        """Where the weight is what the model showed."""
+        return layer.weight.detach() == self.visible(layer)
 
     def invisible(self, layer: SparseLayer) -> Tensor:
         """A hidden weight that the model would show as its weight is now."""

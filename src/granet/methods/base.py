@@ -18,7 +18,7 @@ from granet.gradient_memory import GradientMemory
 from granet.hidden import Hidden
 from granet.layers import SparseLayer
 from granet.net import SparseNet
-from granet.patterns import check_pattern
+from granet.patterns import Groups, check_pattern, parse_pattern
 
 DenseGradient = Literal["never", "on updates", "always", "all passes"]
 
@@ -41,7 +41,9 @@ class Method(ABC):
     """
 
     takes_pattern: ClassVar[bool] = False
-    """It works with every pattern, not only on single weights: ``sprout``, ``prune_to`` and ``regenerate`` do."""
+    """It works with patterns, not only on single weights: with blocks, filters and what ``takes_groups`` names."""
+    takes_groups: ClassVar[tuple[str, ...]] = ("N:M", "fan-in")
+    """Which patterns it keeps to that ask for so many weights of each group. A threshold cannot promise a number."""
     needs_gradient: ClassVar[bool] = False
     """Growth reads the dense gradient, so it is kept on update steps."""
     needs_rate: ClassVar[bool] = False
@@ -57,11 +59,15 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         check_share("sparsity", self.sparsity)
-        check_pattern(self.pattern, self.sparsity)
-        if self.pattern != "weight" and not self.takes_pattern:
+        pattern = parse_pattern(self.pattern)
+        if pattern is not None and not self.takes_pattern:
             raise ValueError(
                 f"pattern={self.pattern!r}: must be weight, {method_name(self)} works on single weights only"
             )
+        if isinstance(pattern, Groups) and pattern.kind not in self.takes_groups:
+            allowed = ", ".join(("weight", "filter", *self.takes_groups)) + " or blocks such as 4x1"
+            raise ValueError(f"pattern={self.pattern!r}: must be {allowed} for {method_name(self)}")
+        check_pattern(self.pattern, self.sparsity)
 
     @property
     def dense_gradient(self) -> DenseGradient:
@@ -214,6 +220,10 @@ class MethodInfo:
     @property
     def takes_pattern(self) -> bool:
         return self.cls.takes_pattern
+
+    @property
+    def takes_groups(self) -> tuple[str, ...]:
+        return self.cls.takes_groups if self.takes_pattern else ()
 
     @property
     def needs_batches(self) -> bool:

@@ -28,7 +28,8 @@ class DeepR(Method):
 
     Every potential connection has a sign that never changes, and a weight is active only on that side of zero. A new
     connection starts at zero. Each layer keeps its number of connections exactly. The noise follows the learning rate,
-    see :func:`granet.langevin.walk`.
+    see :func:`granet.langevin.walk`. A block or filter goes when its weights, each times its sign, sum to less than
+    zero; N:M and fan-in let each group draw as many as it has lost.
     """
 
     distribution: str = "erk"
@@ -42,6 +43,7 @@ class DeepR(Method):
     """Masks change at every step; one step of so many goes into the history."""
 
     needs_rate: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

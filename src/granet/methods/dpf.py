@@ -39,6 +39,7 @@ class DPF(Gradual):
     every: Time = 16
 
     hidden: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from granet.clock import Clock, Time
-from granet.division import divide
 from granet.methods.base import check_share, register
 from granet.methods.rigl import SparseToSparse
 from granet.net import SparseNet
@@ -40,6 +40,9 @@ class DSR(SparseToSparse):
     """H at the start."""
     tolerance: float = 0.1
 
+    takes_pattern: ClassVar[bool] = True
+    takes_groups: ClassVar[tuple[str, ...]] = ("fan-in",)  # N:M leaves the layers nothing to share
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("tolerance", self.tolerance)
@@ -54,7 +57,7 @@ class DSR(SparseToSparse):
         threshold = net.memory["threshold"]
         wanted = self.regrow * net.counts.sum()
         dropped = net.drop(net.below(threshold), magnitude)
-        net.grow(divide(dropped.sum(), net.counts, net.room), random_elsewhere)
+        net.grow(net.share_out(net.lacking(self.sparsity), net.counts), random_elsewhere)
         factor = torch.where(dropped.sum() < (1 - self.tolerance) * wanted, 2.0, 1.0)
         factor = torch.where(dropped.sum() > (1 + self.tolerance) * wanted, 0.5, factor)
         threshold.mul_(torch.where(net.accept, factor, 1.0))

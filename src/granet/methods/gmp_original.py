@@ -41,6 +41,7 @@ class GMPOriginal(Gradual):
     dense_first: bool = True
 
     hidden: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

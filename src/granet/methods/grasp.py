@@ -27,6 +27,7 @@ class GraSP(Method):
     g is the gradient and H the Hessian of the loss, so to first order -2w (Hg) is how much g^T g grows when w is
     removed. The model's outputs are divided by ``temperature``, which softens the predictions of an untrained net. g is
     summed over all batches first, then Hg is, one batch at a time and in training mode, so memory holds one batch.
+    Of a block or filter the mean score counts, with its sign.
     (The authors' code scores a copy whose linear layers are drawn anew; here the scored weights are those that will be
     trained.)
     """
@@ -36,6 +37,7 @@ class GraSP(Method):
     temperature: float = 200.0
 
     needs_batches: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,5 +49,8 @@ class GraSP(Method):
         batches = net.probe.draw(self.batches)
         gradient = net.probe.gradient(batches, self.temperature)
         product = net.probe.hessian_product(batches, gradient, self.temperature)
-        kept_flow = {layer.name: layer.weight.detach().double() * product[layer.name] for layer in net.layers}
+        kept_flow = {
+            layer.name: net.units.mean(layer, layer.weight.detach().double() * product[layer.name])
+            for layer in net.layers
+        }
         net.prune_to(self.sparsity, given(in_order(net.probe.finite(kept_flow, "loss"))))

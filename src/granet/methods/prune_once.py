@@ -10,7 +10,6 @@ import torch
 from granet.clock import Clock
 from granet.methods.base import Method, check_choice, register
 from granet.net import Scope, SparseNet
-from granet.patterns import Groups, parse_pattern
 from granet.scores import gradient, magnitude
 
 PAPER = "Liu et al. 2021, arXiv 2106.10404"
@@ -41,13 +40,12 @@ class PruneOnce(Method):
     """``"global"`` ranks all layers together; ``"uniform"`` prunes the same share of each layer."""
 
     takes_pattern: ClassVar[bool] = True
+    takes_groups: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rate("rate", self.rate)
         check_choice("scope", self.scope, ("global", "uniform"))
-        if isinstance(parse_pattern(self.pattern), Groups):
-            raise ValueError(f"pattern={self.pattern!r}: must be weight, filter or blocks such as 4x1")
 
     @property
     def has_target(self) -> bool:

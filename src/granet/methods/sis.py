@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -16,6 +16,7 @@ from granet.net import SparseNet
 from granet.probe import Tensors, each_tensor, full_precision
 from granet.scores import given
 from granet.search import bisect_knob
+from granet.units import SINGLE
 
 _NEAR = 0.005
 """The search is over when the sparsity is that near; the rest is taken from the smallest weights."""
@@ -39,7 +40,9 @@ class SIS(Method):
     ``tolerance`` of the original ones (see `granet.inclusion` for the problem, how it is solved, and what in it is our
     reading). The model starts from these weights and the first run's other values, to be fine-tuned. Either
     ``tolerance`` is given and the sparsity follows, or ``sparsity`` is given and the tolerance, the same for all
-    layers, is searched for; what is then missing to the exact number goes by magnitude.
+    layers, is searched for; what is then missing to the exact number goes by magnitude. Blocks and filters take the
+    norm of the group lasso in place of the l1 norm, so that whole ones go; where several go at once, the search ends at
+    the sparsest solution that leaves enough.
     """
 
     sparsity: float = 0.0
@@ -51,6 +54,8 @@ class SIS(Method):
     """Steps of the splitting, for each layer."""
 
     needs_batches: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
+    takes_groups: ClassVar[tuple[str, ...]] = ()
     needs_trained: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -71,30 +76,41 @@ class SIS(Method):
         weights = probe.finite(probe.weights_of(state), "trained")
         batches = [(each_tensor(full_precision, inputs), targets) for inputs, targets in probe.draw(self.batches)]
         seen = watch(probe, state, batches)
-        solution = self._search(seen, weights) if self.tolerance is None else self._solve(seen, weights, self.tolerance)
-        sparsity = self.sparsity if self.has_target else _zeros(solution)
+        solve = partial(self._solve, net, seen, weights)
+        solution = self._search(net, solve) if self.tolerance is None else solve(self.tolerance)
+        sparsity = self.sparsity if self.has_target else _zeros(net, solution)
         net.prune_to(sparsity, given(solution))
         net.start = probe.with_weights(trained, solution)
 
-    def _search(self, seen: Mapping[str, Seen], weights: Tensors) -> Tensors:
+    def _search(self, net: SparseNet, solve: Callable[[float], Tensors]) -> Tensors:
         """The solution whose sparsity is a little below the one asked for, so that enough weights are left."""
-        solution: Tensors = {}
+        last: Tensors = {}
+        enough: Tensors = {}  # is left by this one, of all that were tried the sparsest such
+        most = -1.0
 
         def sparsity_of(tolerance: float) -> float:
-            solution.update(self._solve(seen, weights, tolerance))
-            return _zeros(solution)
+            nonlocal last, enough, most
+            last = solve(tolerance)
+            sparsity = _zeros(net, last)
+            if most < sparsity <= self.sparsity:
+                enough, most = last, sparsity
+            return sparsity
 
         try:
             bisect_knob(sparsity_of, self.sparsity - _NEAR, 0, 1, _NEAR)
         except ValueError as error:
+            if net.units != SINGLE and enough:
+                return enough
             raise ValueError(f"sparsity={self.sparsity!r}: sis finds no tolerance for it ({error})") from error
-        return solution  # of the last trial, the one that was near enough
+        return last
 
-    def _solve(self, seen: Mapping[str, Seen], weights: Tensors, tolerance: float) -> Tensors:
-        return {
-            name: least_weights(weight, _constraints(seen[name], weight, tolerance), tolerance, self.iterations)
-            for name, weight in weights.items()
-        }
+    def _solve(self, net: SparseNet, seen: Mapping[str, Seen], weights: Tensors, tolerance: float) -> Tensors:
+        solution = {}
+        for layer in net.layers:
+            weight, shrink = weights[layer.name], partial(net.units.shrink, layer)
+            constraints = _constraints(seen[layer.name], weight, tolerance)
+            solution[layer.name] = least_weights(weight, constraints, tolerance, self.iterations, shrink)
+        return solution
 
 
 def _constraints(seen: Seen, weight: Tensor, tolerance: float) -> list[Constraint]:
@@ -104,7 +120,7 @@ def _constraints(seen: Seen, weight: Tensor, tolerance: float) -> list[Constrain
     ]
 
 
-def _zeros(weights: Tensors) -> float:
-    """The share of zeros."""
-    numel = sum(weight.numel() for weight in weights.values())
-    return 1 - sum(int(weight.count_nonzero()) for weight in weights.values()) / numel
+def _zeros(net: SparseNet, weights: Tensors) -> float:
+    """The share of weights in units of zeros."""
+    left = sum(int(net.units.size(layer, weights[layer.name]).count_nonzero()) for layer in net.layers)
+    return 1 - left / net.numel

@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 
 from granet.clock import Clock, Time
-from granet.division import divide
 from granet.gradient_memory import GradientMemory, Momentum
 from granet.methods.base import DenseGradient, check_share, register
 from granet.methods.rigl import SparseToSparse
@@ -25,6 +24,7 @@ class SparseMomentum(SparseToSparse):
     """Decay of the exponential average of the dense gradient, m <- momentum * m + (1 - momentum) * g."""
 
     needs_gradient: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,14 +62,16 @@ class SNFS(SparseMomentum):
     every: Time = "1ep"
     regrow_end: float = 0.005
 
+    takes_groups: ClassVar[tuple[str, ...]] = ("fan-in",)  # N:M leaves the layers nothing to share
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("regrow_end", self.regrow_end)
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         demand = net.mean_size(momentum)
-        dropped = net.drop(torch.ceil(net.counts * self.regrow_ratio(clock)).long(), magnitude)
-        net.grow(divide(dropped.sum(), demand, net.room), momentum)
+        net.drop(torch.ceil(net.counts // net.quanta * self.regrow_ratio(clock)).long() * net.quanta, magnitude)
+        net.grow(net.share_out(net.lacking(self.sparsity), demand), momentum)
 
     def regrow_ratio(self, clock: Clock) -> float:
         return cosine(self.regrow, self.regrow_end, clock.progress)

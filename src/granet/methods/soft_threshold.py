@@ -16,6 +16,7 @@ from granet.hidden import Hidden, SoftThreshold
 from granet.layers import SparseLayer
 from granet.methods.base import Method, recorded, register
 from granet.net import SparseNet
+from granet.units import units_of
 
 
 @register(
@@ -36,6 +37,9 @@ class STR(Method):
 
     The sparsity follows from ``s_init`` and the optimizer's weight decay, which s shares with the weights: less
     negative means sparser, and sooner. No layer is kept from being emptied.
+
+    Blocks and filters have the soft threshold of the group lasso, w <- w relu(1 - sigmoid(s) / size(w)), with the root
+    of the mean square of a unit's weights as its size.
     """
 
     sparsity: float = 0.0
@@ -45,6 +49,8 @@ class STR(Method):
     """How often the history takes a record; the masks follow the weights at every step."""
 
     hidden: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
+    takes_groups: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,7 +61,7 @@ class STR(Method):
         """Dense, but for the weights below the first threshold."""
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
-        return SoftThreshold(layers, optimizer, self.s_init)
+        return SoftThreshold(layers, optimizer, self.s_init, units_of(self.pattern))
 
     def updates(self, clock: Clock) -> range:
         return recorded(clock, self.every)

@@ -38,6 +38,7 @@ class SynFlow(Method):
     rounds: int = 100
 
     needs_batches: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,6 +17,7 @@ from granet.masking import all_finite
 from granet.methods.base import DenseGradient, Method, recorded, register
 from granet.net import SparseNet
 from granet.scores import signal_to_noise
+from granet.units import units_of
 
 
 @register(
@@ -38,7 +39,8 @@ class VD(Method):
     Weights are N(theta, alpha theta^2). The loss, a mean over the batch, gets the KL divergence to a log-uniform prior
     added, divided by the number of training ``examples``; its weight rises linearly from 0 at ``start`` to
     ``kl_scale`` at ``end``. Weights with log alpha above ``threshold`` count as pruned: masks and evaluation mode
-    leave them out from the start, and ``sparsifier.finish()`` makes them zero.
+    leave them out from the start, and ``sparsifier.finish()`` makes them zero. A block or filter is cut as a whole, by
+    log(sum sigma^2 / sum theta^2) over its weights, its noise to its signal.
 
     The optimizer's weight decay acts on theta, not on the noise; the method needs none.
     """
@@ -57,6 +59,8 @@ class VD(Method):
     """How often the history takes a record; the masks follow log alpha at every step."""
 
     hidden: ClassVar[bool] = True
+    takes_pattern: ClassVar[bool] = True
+    takes_groups: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,7 +82,8 @@ class VD(Method):
         """Dense, but for the weights that are mostly noise already."""
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
-        return VariationalNoise(model, layers, optimizer, self.log_sigma2, self.threshold, self.kl_weight)
+        units = units_of(self.pattern)
+        return VariationalNoise(model, layers, optimizer, self.log_sigma2, self.threshold, self.kl_weight, units)
 
     def kl_weight(self, clock: Clock) -> float:
         """What the KL divergence is multiplied by in the loss of the next step."""
@@ -103,6 +108,6 @@ class VD(Method):
                     f"method='vd': {layer.name!r} holds values that are not finite, so it has no log alpha"
                 )
         if self.sparsity > 0:
-            net.reselect(self.sparsity, signal_to_noise)
+            net.reselect(self.sparsity, signal_to_noise(net.units))
         else:
-            net.grow_to_floor(signal_to_noise)
+            net.grow_to_floor(signal_to_noise(net.units))
