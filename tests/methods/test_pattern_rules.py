@@ -181,6 +181,8 @@ def test_weights_loaded_into_str_are_shown_as_they_are(units, pattern: str) -> N
 def test_vd_cuts_units_by_their_noise_to_signal(units, pattern: str, sparsity: float) -> None:
     fields = {"threshold": 0.2, "log_sigma2": -4.5, "examples": 2000, "end": 6, "every": 4}
     model, optimizer, sparsifier = begin(granet.VD(sparsity=sparsity, pattern=pattern, **fields))
+    for layer in sparsifier.layers.values():
+        layer.hidden.data.add_(torch.randn_like(layer.hidden))  # weights of a unit differ in noise
     alpha: dict[str, Tensor] = {}
     for step in range(STEPS):
         train_step(model, optimizer, step)

@@ -99,6 +99,12 @@ METHODS = [
     granet.DeepR(0.8, log_every=2),
     granet.STR(s_init=-3.0, every=2),
     granet.VD(every=2),
+    granet.DPF(0.5, every=2, end=12, pattern="filter"),
+    granet.SNFS(0.5, every=2, pattern="filter"),
+    granet.DSR(0.5, every=2, pattern="filter"),
+    granet.DeepR(0.5, log_every=2, pattern="filter"),
+    granet.STR(s_init=-3.0, every=2, pattern="filter"),
+    granet.VD(every=2, pattern="filter"),
 ]
 
 
