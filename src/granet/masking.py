@@ -25,8 +25,7 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     pairs = list(pairs)
     for device, alike in _by_kind([tensor for tensor, _ in pairs]):
         tensors, masks = ([pair[i] for pair in compress(pairs, alike)] for i in (0, 1))
-        # A captured step would send the kernel's table to the device again at every replay, from memory long reused.
-        kernels = runs_kernels(device) and not torch.cuda.is_current_stream_capturing()
+        kernels = runs_kernels(device) and not _is_capturing(device)
         by_kernel = _in_same_order(tensors, masks) if kernels else [False] * len(tensors)
         if any(by_kernel):
             from granet import masking_triton
@@ -68,6 +67,11 @@ def all_finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
         zeros = [tensor.mul(0).sum() for tensor in group]  # 0 * inf and 0 * nan are nan
         finite.append((torch.stack(zeros) == 0).all().to(device))
     return finite[0] if len(finite) == 1 else torch.stack(finite).all()
+
+
+def _is_capturing(device: torch.device) -> bool:
+    """A captured step would send a kernel's table to the device again at every replay, from memory long reused."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _by_kind(tensors: Sequence[Tensor]) -> Iterator[tuple[torch.device, list[bool]]]:
