@@ -131,6 +131,7 @@ def test_the_command_trains_draws_and_goes_on_where_it_stopped(
         ('pattern = "2:4"', "pattern='2:4': must be weight, filter or blocks such as 4x1"),
         ("rate = [0.2]", "unknown key 'rate'; the nearest is 'rates'"),
         ("hold = 3", "unknown key 'hold'"),
+        ("seeds = [-1]", "seed=-1: must be 0 or more"),
         ("packed = 0", "packed=0: must be a number of runs"),
         ('epochs = "3"', "epochs='3': must be of type int"),
     ],
@@ -141,6 +142,24 @@ def test_bad_input_is_one_line_that_names_the_field(tmp_path: Path, line: str, m
     with pytest.raises(ValueError, match=rf"study.toml: {message}") as raised:
         read_study(write(tmp_path, text))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("width = 0.5", "width = 0.5: model 'digits_net' has no width multiplier"),
+        ('exclude = ["nothing*"]', "exclude='nothing*': matches no sparsifiable weight"),
+        ('pattern = "16x16"', "pattern='16x16': does not divide 'features.0.weight'"),
+    ],
+)
+def test_what_does_not_fit_the_network_is_one_line_before_anything_runs(
+    tmp_path: Path, line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plasticity", str(write(tmp_path, f"{SPEC}\n{line}\n")), "--out", str(tmp_path / "runs")])
+    error = capsys.readouterr().err.strip()
+    assert ended.value.code == 2 and error.startswith(f"granet: {message}") and "\n" not in error
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_recipes_that_come_with_it_are_sound() -> None:

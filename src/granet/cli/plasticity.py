@@ -66,7 +66,8 @@ class Plasticity:
                 console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
             return
         device = choose_device(self.device, embedded=study.recipe.data == "digits")
-        load(study.recipe.data, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
+        # missing files and a network that does not fit are one clear line now, not one in each run
+        study.check_fit(load(study.recipe.data, data_dir=self.data_dir))
         choose_threads(self.threads)
         check_kept(study.branches(), self.out)
         packed = choose_packed(self.packed, packed, device)

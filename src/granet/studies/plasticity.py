@@ -20,11 +20,15 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from granet.methods import Static
 from granet.methods.base import check_choice, check_count, check_items, check_share
 from granet.methods.prune_once import check_rate
 from granet.patterns import Groups, parse_pattern
+from granet.sparsifier import sparsify
+from granet.training.feeds import Data
 from granet.training.recipe import DENSE, Recipe
 from granet.training.rundir import run_name
+from granet.training.setup import make_model, make_sgd
 
 MEASURES = ("plasticity", "final")
 REGENERATION = {"without": "prune-once", "with": "prune-regrow"}
@@ -90,6 +94,13 @@ class Study:
                     f"continue_epochs={self.continue_epochs!r}: from checkpoint {epoch} it goes past the end of the "
                     f"schedule, epoch {last}; prune earlier or continue for less"
                 )
+        self.trunks()  # a recipe checks the rest
+
+    def check_fit(self, data: Data) -> None:
+        """ValueError if the network for these images has not what the study names; nothing is trained."""
+        model = make_model(self.recipe, data)
+        method = Static(sparsity=0.5, pattern=self.pattern)
+        sparsify(model, make_sgd(self.recipe, model), method, exclude=self.recipe.exclude)
 
     def trunk(self, sparsity: float, seed: int) -> Recipe:
         """The pre-training at that sparsity."""
