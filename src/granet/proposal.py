@@ -1,0 +1,220 @@
+"""A proposal for the next masks of a net: how it is opened, ranked, settled and committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from granet.layers import SparseLayer, gradients_of, lay_in_a_row
+from granet.probe import Probe
+from granet.row import Row, row_of, sizes
+from granet.scores import Score, gradient
+from granet.selection import Ranking, rank
+from granet.transfer import constant, to_device
+from granet.units import Units
+
+
+class ProposedMasks:
+    """Layers with masks, and a proposal for their next masks.
+
+    Numbers of weights are decided first, as integers; selection then fills them exactly. All counts live on the device
+    as [layers] int64 tensors, so that proposing and committing never make the host wait for it.
+    """
+
+    def __init__(self, layers: Sequence[SparseLayer], floor: int = 1) -> None:
+        self.layers = list(layers)
+        self.numel = sum(layer.numel for layer in self.layers)
+        self.floor = floor
+        self.device = self.layers[0].weight.device
+        self.active = to_device([layer.numel for layer in self.layers], self.device)
+        """Active weights of each layer, as committed."""
+        self.memory: dict[str, Tensor] = {}
+        """What the method keeps between updates about the net as a whole."""
+        self.start: Mapping[str, Tensor] | None = None
+        """The state that the model is to begin with instead of its own; a method may propose it when it begins."""
+
+    probe: Probe
+    """Batches, a loss and a finished first run to look at: there only while a method begins."""
+
+    @property
+    def shapes(self) -> list[torch.Size]:
+        return [layer.weight.shape for layer in self.layers]
+
+    # A proposal is opened at a mask update, moved by the method, then committed.
+
+    def open(self, draw: int, movable: Sequence[SparseLayer], accept: Tensor) -> None:
+        """Begin a proposal from the present masks; only ``movable`` layers may change in it.
+
+        Where ``accept`` (a bool tensor without dimensions) is false, every move moves nothing: the device decides
+        whether there is an update, and the host need not know.
+        """
+        self._draw = draw
+        self._accept = accept
+        self._movable = list(movable)
+        all_move = len(movable) == len(self.layers)
+        self._index = None if all_move else constant([layer.index for layer in movable], self.device)
+        masks = self._flat_masks
+        self._masks = masks if all_move else [masks[layer.index] for layer in movable]  # written to by commit()
+        self._proposed: Sequence[Tensor] = flat_copies(self._masks)
+        self._counts = self._of_movable(self.active)
+        self._thinning: tuple[Score, Ranking] | None = None
+        self.pruned = self.regrown = constant(0, self.device)
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Write the proposal into the masks, in place."""
+        self._settle()
+        if isinstance(self._masks, Row) and isinstance(self._proposed, Row):
+            self._masks.whole.copy_(self._proposed.whole)
+        else:
+            shaped = [p.view(mask.shape) for p, mask in zip(self._proposed, self._masks, strict=True)]
+            torch._foreach_copy_(list(self._masks), shaped)
+        if self._index is None:
+            self.active = self._counts
+        else:
+            self.active = self.active.index_copy(0, self._index, self._counts)
+        del self._masks, self._proposed
+        if self._tracks_ever_active:
+            for layer in self._movable:
+                layer.memory["ever_active"].logical_or_(layer.mask)
+
+    # What there is to know about it, numbers as [movable layers] tensors.
+
+    @property
+    def movable(self) -> list[SparseLayer]:
+        """The layers that may change in this proposal."""
+        return self._movable
+
+    @property
+    def draw(self) -> int:
+        """The number of this proposal, for what is random."""
+        return self._draw
+
+    @property
+    def accept(self) -> Tensor:
+        """Whether this proposal may change anything, a bool tensor."""
+        return self._accept
+
+    @property
+    def counts(self) -> Tensor:
+        """Active weights of each layer, as proposed."""
+        return self._counts
+
+    @property
+    def room(self) -> Tensor:
+        """Inactive weights of each layer, as proposed."""
+        return constant([layer.numel for layer in self._movable], self.device) - self._counts
+
+    @cached_property
+    def _flat_masks(self) -> Sequence[Tensor]:
+        """Every layer's mask, flat, or in its own shape where its memory lies in another order."""
+        masks = [layer.mask for layer in self.layers]
+        flat = [mask.view(-1) if mask.is_contiguous() else mask for mask in masks]
+        return row_of(flat) or flat
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without views of the masks, which pickling would cut off from them."""
+        return {name: value for name, value in self.__dict__.items() if name != "_flat_masks"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        lay_in_a_row(self.layers)
+
+    def _of_movable(self, numbers: Tensor) -> Tensor:
+        """Of numbers for all layers, those of the movable ones."""
+        return numbers if self._index is None else numbers[self._index]
+
+    # Every weight that was ever active, for those who ask (ITOP).
+
+    def track_ever_active(self) -> None:
+        """From now on remember which weights have been active at some time."""
+        for layer in self.layers:
+            layer.memory["ever_active"] = torch.zeros_like(layer.mask)
+
+    @property
+    def _tracks_ever_active(self) -> bool:
+        return "ever_active" in self.layers[0].memory
+
+    @property
+    def ever_active(self) -> Tensor | None:
+        """How many weights have been active at some time; None if nobody asked to remember."""
+        if not self._tracks_ever_active:
+            return None
+        return torch.stack([layer.memory["ever_active"].count_nonzero().to(self.device) for layer in self.layers]).sum()
+
+    # Thinning by one score twice in a row (prune, then drop) is thinning once to the second number, so the selection
+    # is put off until a move needs its outcome.
+
+    def _rank(self, score: Score) -> Ranking:
+        """The proposed weights by that score, about to be thinned to ``self._counts``."""
+        if self._thinning is None or self._thinning[0] is not score:
+            self._settle()
+            self._thinning = score, self._ranked(score, among=True)
+        return self._thinning[1]
+
+    def _settle(self) -> None:
+        if self._thinning is not None:
+            self._thinning[1].select(self._counts)
+            self._thinning = None
+
+    # What a pattern other than single weights does in its own way.
+
+    def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
+        """ValueError if the layer cannot have that mask."""
+
+    def _scores(self, score: Score) -> Sequence[Tensor]:
+        if score is gradient:  # as the row they were kept in: to cut it apart takes longer than to launch the search
+            return gradients_of(self._movable)
+        return [score(layer, self._draw) for layer in self._movable]
+
+    def _ranked(self, score: Score, among: bool) -> Ranking:
+        return rank(self._scores(score), self._proposed, among)
+
+    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
+        """That share of each layer's active weights, in double precision."""
+        return rounding(self._counts * torch.tensor(ratio, dtype=torch.float64)).long() * self._accept
+
+    @property
+    def units(self) -> Units:
+        """What is kept or dropped whole."""
+        return Units()
+
+    @property
+    def quanta(self) -> Tensor:
+        """What the number of active weights of each layer is a multiple of."""
+        return constant([1] * len(self._movable), self.device)
+
+    @property
+    def _floors(self) -> Tensor:
+        """What each layer keeps at least, in whole quanta."""
+        floors, quanta = constant([min(self.floor, layer.numel) for layer in self._movable], self.device), self.quanta
+        return -(-floors // quanta) * quanta
+
+    @property
+    def _entry_size(self) -> Tensor:
+        """How many weights of each layer an entry of a proposed mask stands for."""
+        return constant([1] * len(self._movable), self.device)
+
+    def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
+        """A mask of the layer with the entries that a score has."""
+        return mask
+
+    def _whole(self, counts: Tensor) -> Tensor:
+        """The nearest counts that the layers can have."""
+        return counts
+
+
+def flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:
+    """A flat copy of each mask, in logical order; those on one device are copied together."""
+    if isinstance(masks, Row):
+        return masks.clone()
+    devices = {mask.device for mask in masks}
+    if len(devices) == 1:
+        flat = [mask if mask.ndim == 1 else mask.flatten() for mask in masks]
+        whole = torch.cat(flat)
+        return Row(whole, torch.split(whole, list(sizes(flat))))
+    return [mask.flatten().clone() for mask in masks]
