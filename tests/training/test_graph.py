@@ -1,6 +1,7 @@
 """A captured step is that of torch's SGD under a sparsifier; without a GPU all but the capture itself is tested."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -137,6 +138,19 @@ def test_a_captured_step_trains_like_the_eager_one(method: granet.Method, clip: 
     assert eager[2] == pytest.approx(captured[2], rel=1e-3)
     for mine, theirs in zip(captured[0].state_dict().values(), eager[0].state_dict().values(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.usefixtures("capture")
+@pytest.mark.parametrize("method", METHODS[-3:], ids=["str", "str-filter", "vd"])
+def test_passes_over_what_is_hidden_compile_as_a_whole(method: granet.Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = trained("captured", method, "float32")
+    compiling = partial(torch.compile, backend="aot_eager", fullgraph=True, dynamic=False)
+    for module in ("granet.hidden.base", "granet.training.graph"):
+        monkeypatch.setattr(f"{module}.as_it_is", compiling)
+    compiled = trained("captured", method, "float32")
+    assert plain[1].history == compiled[1].history
+    for mine, theirs in zip(compiled[0].state_dict().values(), plain[0].state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.usefixtures("capture")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ class Hidden(ABC):
 
     def __init__(self, layers: Sequence[SparseLayer]) -> None:
         self.layers = list(layers)
+        self.fuse: Callable[[Callable[..., Any]], Callable[..., Any]] = as_it_is
+        """What functions that pass over all weights are run through: a trainer may compile them into few kernels."""
         self._inside = False
 
     def prepare(self, clock: Clock) -> None:  # noqa: B027 (nothing, for most)
@@ -96,3 +98,7 @@ class Hidden(ABC):
         for kind, tensors in self.tensors().items():
             for name, tensor in tensors.items():
                 tensor.copy_(state[kind][name])
+
+
+def as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function

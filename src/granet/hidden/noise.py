@@ -26,10 +26,10 @@ def log_alpha(weight: Tensor, log_sigma2: Tensor) -> Tensor:
     return log_sigma2.detach() - (weight.detach().to(log_sigma2.dtype).square() + EPSILON).log()
 
 
-def unit_log_alpha(units: Units, layer: SparseLayer, log_sigma2: Tensor) -> Tensor:
+def unit_log_alpha(units: Units, layer: SparseLayer, weight: Tensor, log_sigma2: Tensor) -> Tensor:
     """The same of a unit: log(sum of sigma^2 / sum of theta^2), at each of its weights."""
-    squares = layer.weight.detach().to(log_sigma2.dtype).square() + EPSILON
-    return units.log_mean(layer, log_sigma2.detach()) - units.log_mean(layer, squares.log())
+    squares = weight.to(log_sigma2.dtype).square() + EPSILON
+    return units.log_mean(layer, log_sigma2) - units.log_mean(layer, squares.log())
 
 
 def kl(log_alpha: Tensor) -> Tensor:
@@ -97,14 +97,11 @@ class VariationalNoise(Hidden):
         """Add the gradient of the weighted KL divergence to that of the loss."""
         self._average()
         scale = getattr(self._optimizer, "grad_scale", None)  # a fused optimizer gets its gradients still scaled
-        for layer, variance in self._trained():
-            assert layer.weight.grad is not None and variance.grad is not None
-            slope = kl_slope(log_alpha(layer.weight, variance)) * self._kl_now[variance.device, variance.dtype]
-            if scale is not None:
-                slope = slope * scale
-            theta = layer.weight.to(slope.dtype)
-            variance.grad += slope
-            layer.weight.grad += (slope * -2 * theta / (theta.square() + EPSILON)).to(layer.weight.dtype)
+        trained = self._trained()
+        weights, variances = [layer.weight.detach() for layer, _ in trained], [v.detach() for _, v in trained]
+        gradients, slopes = [layer.weight.grad for layer, _ in trained], [v.grad for _, v in trained]
+        now = [self._kl_now[v.device, v.dtype] for v in variances]
+        self.fuse(_add_divergence)(weights, variances, gradients, slopes, now, scale)
 
     def _leave(self) -> None:
         self.show()
@@ -124,8 +121,9 @@ class VariationalNoise(Hidden):
 
     @torch.no_grad()
     def show(self) -> None:
-        for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
-            layer.mask.copy_(unit_log_alpha(self._units, layer, variance) <= self._threshold)
+        masks, weights = [layer.mask for layer in self.layers], [layer.weight.detach() for layer in self.layers]
+        variances = [variance.detach() for variance in self._log_sigma2]
+        self.fuse(_mask_noise)(self._units, self.layers, masks, weights, variances, self._threshold)
 
     def finish(self) -> None:
         for handle in self._handles:
@@ -154,6 +152,38 @@ class VariationalNoise(Hidden):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._handles = self._hook()
+
+
+def _add_divergence(
+    weights: list[Tensor],
+    log_sigma2: list[Tensor],
+    gradients: list[Tensor],
+    slopes: list[Tensor],
+    kl_weights: list[Tensor],
+    scale: Tensor | None,
+) -> None:
+    """Add the gradient of the weighted KL divergence to those of weights (``gradients``) and of log sigma^2."""
+    for weight, variance, gradient, slope, kl_weight in zip(
+        weights, log_sigma2, gradients, slopes, kl_weights, strict=True
+    ):
+        change = kl_slope(log_alpha(weight, variance)) * kl_weight
+        if scale is not None:
+            change = change * scale
+        theta = weight.to(change.dtype)
+        slope += change
+        gradient += (change * -2 * theta / (theta.square() + EPSILON)).to(weight.dtype)
+
+
+def _mask_noise(
+    units: Units,
+    layers: list[SparseLayer],
+    masks: list[Tensor],
+    weights: list[Tensor],
+    log_sigma2: list[Tensor],
+    threshold: float,
+) -> None:
+    for layer, mask, weight, variance in zip(layers, masks, weights, log_sigma2, strict=True):
+        mask.copy_(unit_log_alpha(units, layer, weight, variance) <= threshold)
 
 
 class _NoisyForward:

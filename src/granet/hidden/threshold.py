@@ -45,15 +45,15 @@ class SoftThreshold(HiddenWeights):
 
     @torch.no_grad()
     def pull_back(self) -> None:
-        for layer, s in zip(self.layers, self._s, strict=True):
-            gradient = layer.weight.grad
-            if gradient is None:
-                s.grad = None
-                continue
-            zero_inactive([(gradient, layer.mask)])
-            threshold = s.sigmoid()
-            total = (gradient * self._units.direction(layer, hidden_of(layer))).sum(dtype=s.dtype)
-            s.grad = -total * threshold * (1 - threshold)
+        layers = [layer for layer in self.layers if layer.weight.grad is not None]
+        gradients = [layer.weight.grad for layer in layers]
+        zero_inactive(zip(gradients, (layer.mask for layer in layers), strict=True))  # type: ignore[arg-type]
+        for s in self._s:
+            s.grad = None
+        own, kept = [self._s[layer.index] for layer in layers], [hidden_of(layer) for layer in layers]
+        slopes = self.fuse(_threshold_slopes)(self._units, layers, gradients, kept, [s.detach() for s in own])
+        for s, slope in zip(own, slopes, strict=True):
+            s.grad = slope
 
     def prepare(self, clock: Clock) -> None:
         super().prepare(clock)
@@ -82,9 +82,8 @@ class SoftThreshold(HiddenWeights):
 
     @torch.no_grad()
     def show(self) -> None:
-        for layer in self.layers:
-            layer.weight.copy_(self.visible(layer))
-            layer.mask.copy_(self._units.size(layer, layer.weight) != 0)
+        masks, kept = [layer.mask for layer in self.layers], [hidden_of(layer) for layer in self.layers]
+        self.fuse(_show)(self._units, self.layers, self._weights(), masks, kept, [s.detach() for s in self._s])
         self._shown()
 
     def visible(self, layer: SparseLayer) -> Tensor:
@@ -113,3 +112,30 @@ class SoftThreshold(HiddenWeights):
         """Room for one s: a sum over a layer, so never of less than single precision."""
         dtype = torch.promote_types(layer.weight.dtype, torch.float32)
         return torch.empty(1, 1, dtype=dtype, device=layer.weight.device)
+
+
+def _threshold_slopes(
+    units: Units, layers: list[SparseLayer], gradients: list[Tensor], kept: list[Tensor], s: list[Tensor]
+) -> list[Tensor]:
+    """dL/ds of each layer, from masked gradients."""
+    slopes = []
+    for layer, gradient, weight, own in zip(layers, gradients, kept, s, strict=True):
+        threshold = own.sigmoid()
+        total = (gradient * units.direction(layer, weight)).sum(dtype=own.dtype)
+        slopes.append(-total * threshold * (1 - threshold))
+    return slopes
+
+
+def _show(
+    units: Units,
+    layers: list[SparseLayer],
+    weights: list[Tensor],
+    masks: list[Tensor],
+    kept: list[Tensor],
+    s: list[Tensor],
+) -> None:
+    """The weights and masks of the layers, from what is trained."""
+    for layer, weight, mask, hidden, own in zip(layers, weights, masks, kept, s, strict=True):
+        shown = units.shrink(layer, hidden, own.sigmoid().to(weight.dtype))
+        weight.copy_(shown)
+        mask.copy_(units.size(layer, shown) != 0)

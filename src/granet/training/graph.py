@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from granet.hidden import as_it_is
 from granet.sparsifier import Sparsifier
 from granet.training.compiled import compiled, of_many_kinds
 from granet.training.gate import GATE
@@ -94,6 +95,8 @@ class GraphStep:
         momenta = [state["momentum_buffer"] for state in optimizer.state.values() if "momentum_buffer" in state]
         behind = [tensor for kind in hidden.tensors().values() for tensor in kind.values()] if hidden else []
         state = [*(tensor.detach() for tensor in model.state_dict().values()), *momenta, *behind, totals]
+        if hidden and compile:
+            hidden.fuse = compiled
         self._sgd: torch.cuda.CUDAGraph | None = None
         if sparsifier is None or sparsifier.method.step_on_update:
             self._graph = _capture([passes, step], forget_gradients, state)
@@ -103,7 +106,7 @@ class GraphStep:
         if rounded is not None:
             rounded.refresh()
         if hidden:
-            hidden.captured = True
+            hidden.captured, hidden.fuse = True, as_it_is  # nothing is compiled while others are captured
             hidden.show()
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
