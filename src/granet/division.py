@@ -10,7 +10,7 @@ from granet.selection import fill
 
 
 def divide(total: Tensor, shares: Tensor, room: Tensor, lots: Tensor | None = None) -> Tensor:
-    """Whole numbers in proportion to ``shares``, none above ``room``, whose sum is exactly ``total``.
+    """Whole numbers in proportion to ``shares``, none above ``room``, whose sum is ``total``: exactly, without lots.
 
     What a full layer cannot take goes to the others, in proportion again: layer l gets min(room_l, lambda * share_l)
     with the one lambda for which that sums to ``total``. Fractions are rounded by largest remainder, the earlier layer

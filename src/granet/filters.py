@@ -6,8 +6,9 @@ is silent by that have no effect and no gradient; they are held at zero too, so 
 
 A filter that outputs exactly zero into a ReLU gets no gradient, for the slope of a ReLU is 0 there: growth would not
 see it, and once grown from zero it would never move. So as long as filters may grow back, their biases are left alone
-and a dropped filter outputs a constant; from the last mask update on it outputs zero. Biases that are zero themselves,
-as a batch norm's are at first, are no help: filters that a random start leaves out hardly ever come to life.
+and a dropped filter outputs a constant; from the last mask update on (or ``finish()``, where weights are hidden) it
+outputs zero. Biases that are zero themselves, as a batch norm's are at first, are no help: filters that a random start
+leaves out hardly ever come to life.
 
 The weights that read silent channels wait for the last mask update in any case. They are part of filters that a method
 may still compare, and those behind a thinned layer must not look small by it.
@@ -20,6 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
@@ -78,9 +80,15 @@ class Followers:
         for _, bias in self.biases:
             bias.mask.fill_(True)
         for reader in self.readers.values():
-            reader.held.mask.fill_(True)
-            if reader.layer is not None:
-                reader.held.mask.copy_(reader.layer.mask)
+            if reader.layer is None:
+                reader.held.mask.fill_(True)
+        self.follow()
+
+    def follow(self) -> None:
+        """Readers that are layers themselves have the masks of these."""
+        pairs = [(reader.held.mask, reader.layer.mask) for reader in self.readers.values() if reader.layer is not None]
+        if pairs:
+            torch._foreach_copy_([held for held, _ in pairs], [mask for _, mask in pairs])
 
     def silence(self) -> None:
         """Let dropped filters output zero."""

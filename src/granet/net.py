@@ -146,8 +146,12 @@ class SparseNet(ProposedMasks):
 
     @torch.no_grad()
     def grow(self, counts: Tensor, score: Score) -> None:
-        """Switch on so many inactive weights of each layer, those with the largest scores; at most all there are."""
-        self._grow(torch.minimum(counts * self._accept, self.room), score)
+        """Switch on so many inactive weights of each layer, those with the largest scores; at most all there are.
+
+        As many as make whole quanta of what is active then.
+        """
+        after = self._counts + torch.minimum(counts * self._accept, self.room)
+        self._grow((after // self.quanta * self.quanta - self._counts).clamp(min=0), score)
 
     def _grow(self, coming: Tensor, score: Score) -> None:
         self._settle()

@@ -188,7 +188,7 @@ class Sparsifier:
         if self._hidden is not None:
             if not self._hidden.leave():
                 raise ValueError(f"method={method_name(self.method)!r}: needs optimizer.step() for what is hidden")
-            self._zeros.let_go()
+            self._zeros.follow()
         due = self._updates.is_next(self._clock)
         self._updates.remember_gradients(self._clock)
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
@@ -206,7 +206,7 @@ class Sparsifier:
         if self._hidden is not None:
             self._hidden.prepare(self._clock)
 
-    def _prepare(self) -> bool:
+    def _before_step(self) -> bool:
         self._show()  # a step that ended in an exception may have left what is hidden in the weights
         self.prepare()
         self.mask_gradients()
@@ -308,7 +308,7 @@ class Sparsifier:
 
     def _hook(self) -> StepHooks:
         return StepHooks(
-            self._optimizer, self._prepare, taken=self.advance, given_up=self._give_up, evaluate=self._show
+            self._optimizer, self._before_step, taken=self.advance, given_up=self._give_up, evaluate=self._show
         )
 
     def __getstate__(self) -> dict[str, Any]:

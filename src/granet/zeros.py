@@ -42,6 +42,11 @@ class Zeros:
             return
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
+    def follow(self) -> None:
+        """The masks of the layers are new, and nothing else is held at zero."""
+        if self._followers is not None:
+            self._followers.follow()
+
     def let_go(self) -> None:
         """Hold nothing at zero besides the layers, whose masks may be new."""
         if self._followers is not None:

@@ -174,6 +174,18 @@ def test_weights_written_between_steps_are_taken_over(kit: Kit, name: str) -> No
         torch.testing.assert_close(layer.weight[layer.mask], loaded[layer_name][layer.mask])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_weight_of_a_large_filter_that_is_written_to(dtype: torch.dtype) -> None:
+    model = nn.Linear(1024, 4, bias=False).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    granet.sparsify(model, optimizer, granet.STR(s_init=-8.0, pattern="filter"), total_steps=2000)
+    with torch.no_grad():
+        model.weight[0, 0] = 0.5
+    model.weight.grad = torch.zeros_like(model.weight)
+    optimizer.step()
+    assert float(model.weight[0, 0]) == pytest.approx(0.5, rel=0.01)
+
+
 def test_a_step_cannot_be_replayed(kit: Kit, method: str) -> None:
     run = kit.Run(method).train(0, 3)
     before = run.tensors()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import granet
 from granet.layers import SparseLayer
 from granet.pattern_net import make_net
+from granet.scores import magnitude
 
 UNITS = pytest.mark.parametrize("pattern", ["filter", "4x1"])
 
@@ -136,3 +137,17 @@ def test_deep_r_lets_each_group_draw_what_it_lost(units) -> None:
         net.commit()
         assert (net.layers[0].mask.view(-1, 4).sum(1) == 2).all()
     assert int(net.regrown) > 0
+
+
+@pytest.mark.parametrize("pattern", ["filter", "4x1", "fan-in"])
+def test_grow_makes_whole_quanta(pattern: str) -> None:
+    net = made(pattern)
+    net.open(0, net.layers, torch.tensor(True))
+    granet.Static(sparsity=0.5, pattern=pattern).begin(net)
+    net.commit()
+    before = net.active.clone()
+    net.open(1, net.layers, torch.tensor(True))
+    quanta = net.quanta
+    net.grow(quanta + quanta // 2, magnitude)
+    net.commit()
+    assert net.active.tolist() == [layer.active for layer in net.layers] == (before + quanta).tolist()

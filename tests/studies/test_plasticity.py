@@ -150,13 +150,15 @@ def test_bad_input_is_one_line_that_names_the_field(tmp_path: Path, line: str, m
         ("width = 0.5", "width = 0.5: model 'digits_net' has no width multiplier"),
         ('exclude = ["nothing*"]', "exclude='nothing*': matches no sparsifiable weight"),
         ('pattern = "16x16"', "pattern='16x16': does not divide 'features.0.weight'"),
+        ('pattern = "filter"', "sparsity=0.995: leaves 796 weights, but pattern='filter' with floor=1 keeps at least"),
     ],
 )
 def test_what_does_not_fit_the_network_is_one_line_before_anything_runs(
     tmp_path: Path, line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["plasticity", str(write(tmp_path, f"{SPEC}\n{line}\n")), "--out", str(tmp_path / "runs")])
+        spec = write(tmp_path, SPEC.replace("sparsities = [0.0, 0.6]", "sparsities = [0.0, 0.995]") + f"\n{line}\n")
+        main(["plasticity", str(spec), "--out", str(tmp_path / "runs")])
     error = capsys.readouterr().err.strip()
     assert ended.value.code == 2 and error.startswith(f"granet: {message}") and "\n" not in error
     assert not (tmp_path / "runs").exists()

@@ -177,6 +177,18 @@ def test_labels_are_smoothed() -> None:
     torch.testing.assert_close(sums[0], 5 * expected.detach())
 
 
+@pytest.mark.parametrize("method", ["granet", "dpf"])
+def test_dropped_filters_of_the_average_output_zero(data: ImageSet, method: str) -> None:
+    fields = {"sparsity": 0.5, "pattern": "filter", "every": 1}
+    recipe = replace(SHORT, method=method, method_fields=fields, ema=0.9, exclude=("classifier.weight",))
+    training = Training(recipe, data)
+    list(training.epochs())
+    dropped = ~training.sparsifier.masks["hidden.0.weight"].any(1)
+    assert dropped.any()
+    linear_and_norm = training.final_model.eval().hidden[:2]
+    assert not linear_and_norm(torch.randn(4, 512))[:, dropped].any()
+
+
 def test_the_average_follows_and_is_as_sparse(data: ImageSet) -> None:
     training = Training(replace(SHORT, ema=0.9), data)
     expected: dict[str, torch.Tensor] = {}

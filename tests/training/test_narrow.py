@@ -97,16 +97,45 @@ def test_full_blocks(channels: int) -> None:
 def test_which_are_narrow(module: nn.Conv2d, side: int, ours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr("granet.training.narrow.convolution", lambda images, weight, stride: called.append(stride))
-    with NarrowConvolutions():
+    with autocast(), NarrowConvolutions():
         module(torch.zeros(1, module.in_channels, side, side))
     assert called == ([module.stride[0]] if ours else [])
 
 
+def autocast(enabled: bool = True) -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16, enabled=enabled)
+
+
+@pytest.mark.usefixtures("broken")
+def test_what_autocast_would_not_round_is_left_alone() -> None:
+    layer, images = nn.Conv2d(16, 16, 3, padding=1, bias=False), torch.zeros(1, 16, 6, 6)
+    with NarrowConvolutions():
+        assert layer(images).dtype == torch.float32
+        with autocast(), autocast(enabled=False):
+            assert layer(images).dtype == torch.float32
+        with autocast(enabled=False):
+            assert layer.double()(images.double()).dtype == torch.float64
+
+
+@pytest.mark.usefixtures("broken")
+def test_calls_of_other_kinds_are_left_alone() -> None:
+    images, weight = torch.zeros(1, 16, 6, 6), torch.zeros(16, 16, 3, 3)
+    with autocast(), NarrowConvolutions():
+        assert functional.conv2d(images, weight).shape == (1, 16, 4, 4)
+        assert functional.conv2d(images, weight, None, 1, 1).shape == images.shape
+        assert functional.conv2d(images, weight, padding=1).shape == images.shape
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("granet.training.narrow.convolution", None)
+
+
+@pytest.mark.usefixtures("broken")
 def test_not_the_first_when_its_images_need_a_gradient() -> None:
     images = torch.zeros(1, 3, 6, 6, requires_grad=True)
-    with NarrowConvolutions():
+    with autocast(), NarrowConvolutions():
         out = nn.Conv2d(3, 16, 3, padding=1, bias=False)(images)
-    assert out.dtype == torch.float32
     assert torch.autograd.grad(out.sum(), images)[0].shape == images.shape
 
 

@@ -33,10 +33,10 @@ _COLUMNS = """\
 - **patterns**: whole blocks and filters are ranked by the mean size of their weights' scores, to drop and to grow; for
   `grasp` by the mean with its sign. `deep-r` drops those whose weights, each times its first sign, sum to less than
   zero. `str` shrinks them as the group lasso does, w relu(1 - threshold / size), with the root mean square for a size;
-  `sis` seeks the least sum of weights times size over them, in place of the l1 norm. `vd` cuts them by log(sum of
-  variances / sum of squares). N:M and fan-in ask for a number in each group, which the thresholds of `sis`, `str` and
-  `vd` and the shares of `prune-once` and `prune-regrow` do not give; `dsr` and `snfs` share weights out among layers,
-  which N:M rules out.
+  `sis` seeks the least sum of size times number of weights over them, in place of the l1 norm. `vd` cuts them by
+  log(sum of variances / sum of squares). N:M and fan-in ask for a number in each group, which the thresholds of `sis`,
+  `str` and `vd` and the shares of `prune-once` and `prune-regrow` do not give; `dsr` and `snfs` share weights out among
+  layers, which N:M rules out.
 - **extra cost**: beyond a dense step and what all methods take: masks, one byte per weight (two where whole filters
   are dropped), and one elementwise operation on the gradients. With `grow_batches` above 1, growth by gradient takes
   one float per weight more. How training FLOPs are counted is said in [FLOPs](flops.md).

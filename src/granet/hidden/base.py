@@ -28,7 +28,7 @@ class Hidden(ABC):
     def __init__(self, layers: Sequence[SparseLayer]) -> None:
         self.layers = list(layers)
         self.fuse: Callable[[Callable[..., Any]], Callable[..., Any]] = as_it_is
-        """What functions that pass over all weights are run through: a trainer may compile them into few kernels."""
+        """What functions that pass over all weights in a step are run through: a trainer may compile them."""
         self._inside = False
 
     def prepare(self, clock: Clock) -> None:  # noqa: B027 (nothing, for most)
@@ -46,7 +46,7 @@ class Hidden(ABC):
     def leave(self) -> bool:
         """After it, whether it moved anything or not: show the outcome. False if there was no step to leave."""
         if not self._inside:
-            return self.captured
+            return self.captured  # then a replay has entered and left
         self._inside = False
         self._leave()
         return True

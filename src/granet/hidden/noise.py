@@ -26,10 +26,10 @@ def log_alpha(weight: Tensor, log_sigma2: Tensor) -> Tensor:
     return log_sigma2.detach() - (weight.detach().to(log_sigma2.dtype).square() + EPSILON).log()
 
 
-def unit_log_alpha(units: Units, layer: SparseLayer, weight: Tensor, log_sigma2: Tensor) -> Tensor:
+def unit_log_alpha(units: Units, layer: SparseLayer, log_sigma2: Tensor) -> Tensor:
     """The same of a unit: log(sum of sigma^2 / sum of theta^2), at each of its weights."""
-    squares = weight.to(log_sigma2.dtype).square() + EPSILON
-    return units.log_mean(layer, log_sigma2) - units.log_mean(layer, squares.log())
+    squares = layer.weight.detach().to(log_sigma2.dtype).square() + EPSILON
+    return units.log_mean(layer, log_sigma2.detach()) - units.log_mean(layer, squares.log())
 
 
 def kl(log_alpha: Tensor) -> Tensor:
@@ -121,9 +121,8 @@ class VariationalNoise(Hidden):
 
     @torch.no_grad()
     def show(self) -> None:
-        masks, weights = [layer.mask for layer in self.layers], [layer.weight.detach() for layer in self.layers]
-        variances = [variance.detach() for variance in self._log_sigma2]
-        self.fuse(_mask_noise)(self._units, self.layers, masks, weights, variances, self._threshold)
+        for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
+            layer.mask.copy_(unit_log_alpha(self._units, layer, variance) <= self._threshold)
 
     def finish(self) -> None:
         for handle in self._handles:
@@ -172,18 +171,6 @@ def _add_divergence(
         theta = weight.to(change.dtype)
         slope += change
         gradient += (change * -2 * theta / (theta.square() + EPSILON)).to(weight.dtype)
-
-
-def _mask_noise(
-    units: Units,
-    layers: list[SparseLayer],
-    masks: list[Tensor],
-    weights: list[Tensor],
-    log_sigma2: list[Tensor],
-    threshold: float,
-) -> None:
-    for layer, mask, weight, variance in zip(layers, masks, weights, log_sigma2, strict=True):
-        mask.copy_(unit_log_alpha(units, layer, weight, variance) <= threshold)
 
 
 class _NoisyForward:

@@ -83,14 +83,17 @@ class SoftThreshold(HiddenWeights):
     @torch.no_grad()
     def show(self) -> None:
         masks, kept = [layer.mask for layer in self.layers], [hidden_of(layer) for layer in self.layers]
-        self.fuse(_show)(self._units, self.layers, self._weights(), masks, kept, [s.detach() for s in self._s])
+        thresholds = [self._threshold(layer) for layer in self.layers]
+        # Compiled or not, the same must show, to the bit: a resumed run does both. Larger units round otherwise.
+        show = self.fuse(_show) if self._units == SINGLE else _show
+        show(self._units, self.layers, self._weights(), masks, kept, thresholds)
         self._shown()
 
     def visible(self, layer: SparseLayer) -> Tensor:
         return self._units.shrink(layer, hidden_of(layer), self._threshold(layer))
 
     def unchanged(self, layer: SparseLayer) -> Tensor:
-        return self._units.mean(layer, super().unchanged(layer).to(layer.weight.dtype)) == 1
+        return self._units.mean(layer, (~super().unchanged(layer)).float()) == 0
 
     def invisible(self, layer: SparseLayer) -> Tensor:
         weight = layer.weight.detach()
@@ -132,10 +135,10 @@ def _show(
     weights: list[Tensor],
     masks: list[Tensor],
     kept: list[Tensor],
-    s: list[Tensor],
+    thresholds: list[Tensor],
 ) -> None:
     """The weights and masks of the layers, from what is trained."""
-    for layer, weight, mask, hidden, own in zip(layers, weights, masks, kept, s, strict=True):
-        shown = units.shrink(layer, hidden, own.sigmoid().to(weight.dtype))
+    for layer, weight, mask, hidden, threshold in zip(layers, weights, masks, kept, thresholds, strict=True):
+        shown = units.shrink(layer, hidden, threshold)
         weight.copy_(shown)
         mask.copy_(units.size(layer, shown) != 0)

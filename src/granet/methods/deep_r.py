@@ -28,8 +28,8 @@ class DeepR(Method):
 
     Every potential connection has a sign that never changes, and a weight is active only on that side of zero. A new
     connection starts at zero. Each layer keeps its number of connections exactly. The noise follows the learning rate,
-    see :func:`granet.langevin.walk`. A block or filter goes when its weights, each times its sign, sum to less than
-    zero; N:M and fan-in let each group draw as many as it has lost.
+    see :func:`granet.langevin.walk`. For a block or filter the sum of its weights, each times its sign, stands for the
+    weight; N:M and fan-in let each group draw as many as it has lost.
     """
 
     distribution: str = "erk"

@@ -99,7 +99,7 @@ class Study:
     def check_fit(self, data: Data) -> None:
         """ValueError if the network for these images has not what the study names; nothing is trained."""
         model = make_model(self.recipe, data)
-        method = Static(sparsity=0.5, pattern=self.pattern)
+        method = Static(sparsity=max(self.sparsities), distribution="uniform", pattern=self.pattern)
         sparsify(model, make_sgd(self.recipe, model), method, exclude=self.recipe.exclude)
 
     def trunk(self, sparsity: float, seed: int) -> Recipe:

@@ -24,6 +24,10 @@ class Average:
         self._decay = decay
         state, source = self.model.state_dict(keep_vars=True), model.state_dict(keep_vars=True)
         self._masked = [(state[name], mask) for name, mask in masks.items()]
+        for name, mask in masks.items():  # a norm has more to add to a dropped filter than its bias
+            mean = f"{name.removesuffix('bias')}running_mean"
+            if name.endswith("bias") and mean in state:
+                self._masked.append((state[mean], mask))
         followed = [name for name in state if state[name].is_floating_point()]
         self._averages = [state[name].detach() for name in followed]
         self._values = [source[name].detach() for name in followed]

@@ -58,7 +58,7 @@ class GraphStep:
                 if parameter.requires_grad:
                     optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
         update = compiled(masked_sgd) if compile else masked_sgd
-        hidden = sparsifier.hidden if sparsifier else None
+        self._hidden = hidden = sparsifier.hidden if sparsifier else None
         in_use = sparsifier.in_use if sparsifier and not hidden else {}  # gradients of what is hidden have no masks
         masks = {id(model.get_parameter(name)): mask for name, mask in in_use.items()}
 
@@ -117,6 +117,8 @@ class GraphStep:
             self._lr_on_device = lr
             self._lr.fill_(lr)
         if self._sparsifier is not None:
+            if self._sparsifier.hidden is not self._hidden:
+                raise ValueError("sparsifier: is finished, and the captured step trains what it had hidden")
             self._sparsifier.prepare()
         self._graph.replay()
         if self._sgd is not None and not self._updates_next():

@@ -17,10 +17,10 @@ FEW_PIXELS = 16 * 16
 
 
 class NarrowConvolutions(TorchFunctionMode):
-    """In this context, 3x3 convolutions with few channels are computed in bfloat16 by kernels of our own."""
+    """In this context, 3x3 convolutions with few channels that autocast would run in bfloat16 run on our kernels."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is functional.conv2d and not kwargs and _is_plain(*args) and _is_narrow(*args[:2]):
+        if func is functional.conv2d and len(args) == 7 and _is_plain(*args) and _is_narrow(*args[:2]):
             images, weight, _, (stride, _), *_ = args
             return convolution(images.to(torch.bfloat16), weight.to(torch.bfloat16), stride)
         return func(*args, **(kwargs or {}))
@@ -28,12 +28,15 @@ class NarrowConvolutions(TorchFunctionMode):
 
 def _is_plain(images: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> bool:
     """3x3 with a border of one, as ``nn.Conv2d`` calls it."""
+    cast = torch.is_autocast_enabled(images.device.type) and images.dtype in (torch.float32, torch.bfloat16)
     plain = bias is None and groups == 1 and (padding, dilation) == ((1, 1), (1, 1)) and stride in ((1, 1), (2, 2))
-    return plain and images.ndim == 4 and weight.shape[2:] == (3, 3)
+    return cast and plain and images.ndim == 4 and weight.shape[2:] == (3, 3)
 
 
 def _is_narrow(images: Tensor, weight: Tensor) -> bool:
     outputs, inputs = weight.shape[:2]
+    if len(images) * images[0, 0].numel() * max(inputs, outputs) >= 2**31:
+        return False  # places are counted in 32 bits
     if inputs == COLOURS:  # the first of a network: its images need no gradient
         return outputs in CHANNELS and not images.requires_grad
     wide = inputs == outputs == CHANNELS[-1]
