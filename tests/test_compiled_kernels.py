@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 from granet import global_search_triton as everywhere, masking_triton as masking, selection_triton as layers
 from granet.digit_triton import END, STEPS
 from granet.layer_table import BLOCK, PIECE, Cut
+from granet import langevin_triton as langevin, noise_triton as noise
 from granet.training import narrow_triton as narrow
 
 def widths(kernel, aligned, types, **constants):
@@ -55,6 +56,12 @@ for inputs, stride in (16, 2), (64, 1):
 sizes = {"CONV": narrow.Conv(8, 8, 8, 8, 1, 3, 64), "BLOCK": 64, "WIDTH": 32}
 widths(narrow._first_forward, 1, numbers, **sizes)
 widths(narrow._first_weight_gradient, 1, numbers, EACH=256, **sizes)
+
+bytes_of = {name: "*u8" for name in ("masks", "signs", "accept", "crossed")}
+numbers = {name: "i32" for name in ("first", "second", "third", "fourth", "numel")}
+numbers |= bytes_of | {"out": "*fp32", "weights": "*fp32"} | dict.fromkeys(("rate", "l1", "noise"), "fp32")
+widths(noise._uniform_noise, 1, numbers, BLOCK=noise.BLOCK)
+widths(langevin._walk, 1, numbers, BLOCK=noise.BLOCK)
 json.dump(found, sys.stdout)
 """
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from granet.layers import SparseLayer
+from granet.noise import uniform_noise
 from granet.scores import given as given_scores
-from granet.scores import gradient, in_order, magnitude, random, uniform_noise
+from granet.scores import gradient, in_order, magnitude, random
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from granet.layer_table import runs_kernels
 from granet.layers import SparseLayer
 from granet.net import SparseNet
-from granet.scores import normal_noise, uniform_noise
+from granet.noise import normal_noise, salts, uniform_noise
+from granet.units import SINGLE
 
 _COIN, _NOISE = 1, 2  # what a random draw is for
 
@@ -36,10 +38,25 @@ def walk(net: SparseNet, l1: float, noise: float) -> list[Tensor]:
 
 
 def _walk(net: SparseNet, layer: SparseLayer, l1: float, noise: float) -> Tensor:
-    weight, active = layer.weight, layer.mask & net.accept.to(layer.mask.device)
+    weight, accept, key = layer.weight, net.accept.to(layer.mask.device), (layer.seed, layer.index, net.draw, _NOISE)
+    if _by_kernel(net, layer) and not isinstance(layer.rate, Tensor):
+        from granet import langevin_triton
+
+        both = salts((*key, 0)), salts((*key, 1))
+        return langevin_triton.walk(
+            weight.detach(), layer.mask, layer.memory["sign"], accept, both, layer.rate, l1, noise
+        )
+    active = layer.mask & accept
     sign = layer.memory["sign"].to(weight.dtype).mul_(2).sub_(1)
-    change = normal_noise(weight, (layer.seed, layer.index, net.draw, _NOISE)).mul_(noise).sub_(sign * l1)
+    change = normal_noise(weight, key).mul_(noise).sub_(sign * l1)
     weight.add_(change.mul_(layer.rate).mul_(active).to(weight.dtype))
     crossed = (net.units.mean(layer, weight * sign) < 0).logical_and_(active)
     weight.masked_fill_(crossed, 0)
     return crossed
+
+
+def _by_kernel(net: SparseNet, layer: SparseLayer) -> bool:
+    """Every step of Deep-R walks: some twenty operators for each layer would take longer than the step itself."""
+    weight, sign = layer.weight, layer.memory["sign"]
+    alike = weight.stride() == layer.mask.stride() == sign.stride()
+    return runs_kernels(weight.device) and weight.dtype == torch.float32 and net.units == SINGLE and alike

@@ -5,13 +5,13 @@ Selection ranks by absolute value, so a score hands over the raw tensor and no c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from granet.layers import SparseLayer
+from granet.noise import uniform_noise
 from granet.units import Units
 
 Score = Callable[[SparseLayer, int], Tensor]
@@ -108,40 +108,3 @@ def random_elsewhere(layer: SparseLayer, draw: int) -> Tensor:
 
 PRUNE_SCORES: dict[str, Score] = {"magnitude": magnitude, "lamp": lamp}
 """By what a gradual method may choose the weights to prune."""
-
-
-def uniform_noise(like: Tensor, key: tuple[int, ...]) -> Tensor:
-    """Float32 noise of the shape and device of ``like``, 24 random bits for each (key, position)."""
-    salts = [0x243F6A88, 0x85A308D3]  # digits of pi: two independent words from one key
-    for word in key:
-        salts = [_hash32(salt ^ _hash32((word + i) & 0xFFFFFFFF) ^ (word >> 32)) for i, salt in enumerate(salts)]
-    x = torch.arange(like.numel(), dtype=torch.int32, device=like.device)
-    x = _scramble(_scramble(x ^ _signed(salts[0])) ^ _signed(salts[1]))
-    return ((x >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24).view(like.shape)
-
-
-def normal_noise(like: Tensor, key: tuple[int, ...]) -> Tensor:
-    """Float32 noise from N(0, 1), by Box and Muller from two uniform draws; the same again on the same device."""
-    radius = uniform_noise(like, (*key, 0)).neg_().log1p_().mul_(-2).sqrt_()  # of 1 - u, which is never 0
-    return uniform_noise(like, (*key, 1)).mul_(2 * math.pi).cos_().mul_(radius)
-
-
-_MIX = ((16, 0x7FEB352D), (15, 0x846CA68B))  # the multipliers of Wellons' "lowbias32" hash
-
-
-def _scramble(x: Tensor) -> Tensor:
-    """A bijection of 32-bit words; int32 arithmetic wraps alike on every device."""
-    for shift, factor in _MIX:
-        x = (x ^ (x >> shift) & ((1 << (32 - shift)) - 1)) * _signed(factor)
-    return x ^ (x >> 16) & 0xFFFF
-
-
-def _hash32(x: int) -> int:
-    x &= 0xFFFFFFFF
-    for shift, factor in _MIX:
-        x = ((x ^ (x >> shift)) * factor) & 0xFFFFFFFF
-    return x ^ (x >> 16)
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 32) if word >= 1 << 31 else word

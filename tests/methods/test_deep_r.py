@@ -9,7 +9,8 @@ from torch import nn
 
 import granet
 from granet import Clock, DeepR
-from granet.scores import normal_noise, random
+from granet.noise import normal_noise
+from granet.scores import random
 
 LOUD = {"l1": 0.02, "noise": 0.05}  # enough for many crossings in a few steps
 
