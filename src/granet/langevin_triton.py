@@ -21,9 +21,9 @@ def _walk(weights, masks, signs, accept, crossed, first, second, third, fourth, 
     sign = tl.where(tl.load(signs + position, mask=there, other=0) != 0, 1.0, -1.0)
     radius = tl.sqrt(-2.0 * tl.log(1.0 - uniform(position, first, second)))
     normal = radius * tl.cos(6.283185307179586 * uniform(position, third, fourth))
-    moved = weight + (normal * noise - sign * l1) * rate
+    moved = tl.where(active, weight + (normal * noise - sign * l1) * rate, weight)
     crosses = active & (moved * sign < 0)
-    tl.store(weights + position, tl.where(crosses, 0.0, moved), mask=active & there)
+    tl.store(weights + position, tl.where(crosses, 0.0, moved), mask=there)
     tl.store(crossed + position, crosses.to(tl.uint8), mask=there)
 
 
