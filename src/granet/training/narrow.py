@@ -35,12 +35,13 @@ def _is_plain(images: Tensor, weight: Tensor, bias: Any, stride: Any, padding: A
 
 def _is_narrow(images: Tensor, weight: Tensor) -> bool:
     outputs, inputs = weight.shape[:2]
-    if len(images) * images[0, 0].numel() * max(inputs, outputs) >= 2**31:
+    pixels = images.shape[2] * images.shape[3]
+    if len(images) * pixels * max(inputs, outputs) >= 2**31:
         return False  # places are counted in 32 bits
     if inputs == COLOURS:  # the first of a network: its images need no gradient
         return outputs in CHANNELS and not images.requires_grad
     wide = inputs == outputs == CHANNELS[-1]
-    return inputs in CHANNELS and outputs in CHANNELS and not (wide and images[0, 0].numel() > FEW_PIXELS)
+    return inputs in CHANNELS and outputs in CHANNELS and not (wide and pixels > FEW_PIXELS)
 
 
 @torch.library.custom_op("granet::narrow_convolution", mutates_args=())
