@@ -17,7 +17,7 @@ from triton.compiler import ASTSource
 from granet import global_search_triton as everywhere, masking_triton as masking, selection_triton as layers
 from granet.digit_triton import END, STEPS
 from granet.layer_table import BLOCK, PIECE, Cut
-from granet import langevin_triton as langevin, noise_triton as noise
+from granet import keyed_noise_triton as noise, langevin_triton as langevin
 from granet.training import narrow_triton as narrow
 
 def widths(kernel, aligned, types, **constants):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from granet.keyed_noise import uniform_noise
 from granet.layers import SparseLayer
-from granet.noise import uniform_noise
 from granet.scores import given as given_scores
 from granet.scores import gradient, in_order, magnitude, random
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from granet.keyed_noise import normal_noise, salts, uniform_noise
 from granet.layer_table import runs_kernels
 from granet.layers import SparseLayer
 from granet.net import SparseNet
-from granet.noise import normal_noise, salts, uniform_noise
 from granet.units import SINGLE
 
 _COIN, _NOISE = 1, 2  # what a random draw is for

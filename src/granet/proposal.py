@@ -15,7 +15,7 @@ from granet.row import Row, row_of, sizes
 from granet.scores import Score, gradient
 from granet.selection import Ranking, rank
 from granet.transfer import constant, to_device
-from granet.units import Units
+from granet.units import SINGLE, Units
 
 
 class ProposedMasks:
@@ -181,7 +181,7 @@ class ProposedMasks:
     @property
     def units(self) -> Units:
         """What is kept or dropped whole."""
-        return Units()
+        return SINGLE
 
     @property
     def quanta(self) -> Tensor:

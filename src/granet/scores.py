@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from granet.keyed_noise import uniform_noise
 from granet.layers import SparseLayer
-from granet.noise import uniform_noise
 from granet.units import Units
 
 Score = Callable[[SparseLayer, int], Tensor]

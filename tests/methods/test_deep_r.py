@@ -9,7 +9,7 @@ from torch import nn
 
 import granet
 from granet import Clock, DeepR
-from granet.noise import normal_noise
+from granet.keyed_noise import normal_noise
 from granet.scores import random
 
 LOUD = {"l1": 0.02, "noise": 0.05}  # enough for many crossings in a few steps

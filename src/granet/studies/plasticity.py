@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 from granet.methods import Static
 from granet.methods.base import check_choice, check_count, check_items, check_share
-from granet.methods.prune_once import check_rate
-from granet.patterns import Groups, parse_pattern
+from granet.methods.prune_once import PruneOnce, check_rate
 from granet.sparsifier import sparsify
 from granet.training.feeds import Data
 from granet.training.recipe import DENSE, Recipe
@@ -74,10 +73,9 @@ class Study:
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{field}={list(values)!r}: must have one entry or more, each once")
         check_count("continue_epochs", self.continue_epochs)
-        if isinstance(parse_pattern(self.pattern), Groups):
-            raise ValueError(f"pattern={self.pattern!r}: must be weight, filter or blocks such as 4x1")
         for rate in self.rates:
             check_rate("rates", rate)
+        PruneOnce(rate=self.rates[0], pattern=self.pattern)  # knows which patterns there are for it
         for sparsity in self.sparsities:
             check_share("sparsities", sparsity)
         for scope in self.scopes:

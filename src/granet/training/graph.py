@@ -53,13 +53,12 @@ class GraphStep:
         self._images, self._labels = images.clone(), labels.clone()
         self._lr = torch.zeros((), device=images.device)
         self._lr_on_device = 0.0
-        for group in self._groups:
-            for parameter in group["params"]:
-                if parameter.requires_grad:
-                    optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+        for parameter in _parameters(self._groups):
+            if parameter.requires_grad:
+                optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
         update = compiled(masked_sgd) if compile else masked_sgd
         self._hidden = hidden = sparsifier.hidden if sparsifier else None
-        in_use = sparsifier.in_use if sparsifier and not hidden else {}  # gradients of what is hidden have no masks
+        in_use = sparsifier.in_use if sparsifier and not hidden else {}  # where weights are hidden, all are trained
         masks = {id(model.get_parameter(name)): mask for name, mask in in_use.items()}
 
         def passes() -> None:

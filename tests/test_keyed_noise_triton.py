@@ -4,12 +4,12 @@ import pytest
 import torch
 
 import granet
+from granet.keyed_noise import salts, uniform_noise
 from granet.layers import SparseLayer
-from granet.noise import salts, uniform_noise
 from granet.pattern_net import make_net
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
-from granet import langevin, noise_triton
+from granet import keyed_noise_triton, langevin
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -18,7 +18,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.mark.parametrize("shape", [(1,), (3, 5, 3, 3), (2500,)])
 def test_the_same_bits_as_the_plain_path(key: tuple[int, ...], shape: tuple[int, ...]) -> None:
     like = torch.empty(shape)
-    ours = noise_triton.uniform_noise(like.to(DEVICE), *salts(key))
+    ours = keyed_noise_triton.uniform_noise(like.to(DEVICE), *salts(key))
     assert torch.equal(ours.cpu(), uniform_noise(like, key))
 
 
