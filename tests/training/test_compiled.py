@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from granet.training.compiled import compiled, of_many_kinds
+from granet.training.compiled import compiled
 from granet.training.rounded import RoundedWeights
 from granet.training.step import loss_function
 
@@ -61,7 +61,17 @@ def test_networks_of_one_kind_are_compiled_once(graphs: Graphs, rounded: bool) -
 
 def test_no_kind_is_left_uncompiled(graphs: Graphs) -> None:
     kinds = range(1, 2 + torch._dynamo.config.recompile_limit)
-    with of_many_kinds():
-        for width in kinds:
-            train_on_a_batch(net(width), rounded=False)
+    for width in kinds:
+        train_on_a_batch(net(width), rounded=False)
     assert len(graphs) == len(kinds)
+
+
+def test_hooks_are_not_overlooked(graphs: Graphs) -> None:
+    plain, noisy = net(8), net(8)
+    noisy.load_state_dict(plain.state_dict())
+    noisy[2].register_forward_hook(lambda module, args, out: out + 1)
+    losses = [train_on_a_batch(model, rounded=False)[0].item() for model in (plain, noisy, plain)]
+    eager, _ = loss_function(noisy, "float32")(torch.ones(4, 3, 3, 3), torch.arange(4))
+    assert losses == [losses[0], pytest.approx(eager.item()), losses[0]]
+    assert losses[0] != pytest.approx(losses[1])
+    assert len(graphs) == 2

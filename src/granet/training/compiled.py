@@ -7,21 +7,29 @@ architecture share what was compiled, and all but the first begin within a secon
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
+
+MANY = 10_000
+
+SETTINGS = {
+    "recompile_limit": MANY,  # nothing is left uncompiled because other kinds of arguments were met before
+    "accumulated_recompile_limit": MANY,
+    "skip_nnmodule_hook_guards": False,  # a model with hooks, as VD has them, is of another kind than one without
+}
+"""Of torch's compiler, while it decides whether it knows a kind."""
 
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, compiled anew for every kind of arguments that it meets."""
-    return torch.compile(function, dynamic=False)
+    compile = torch.compile(function, dynamic=False)
 
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        with torch._dynamo.config.patch(SETTINGS):
+            return compile(*arguments)
 
-def of_many_kinds() -> AbstractContextManager[None]:
-    """In this context nothing is left uncompiled because other kinds of arguments were met before."""
-    patch = torch._dynamo.config.patch
-    limits: AbstractContextManager[None] = patch(recompile_limit=10_000, accumulated_recompile_limit=10_000)
-    return limits
+    return call

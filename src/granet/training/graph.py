@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from granet.hidden import as_it_is
 from granet.sparsifier import Sparsifier
-from granet.training.compiled import compiled, of_many_kinds
+from granet.training.compiled import compiled
 from granet.training.gate import GATE
 from granet.training.rounded import RoundedWeights, counted_apart
 from granet.training.step import Loss
@@ -248,7 +248,7 @@ def _capture(
     own = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # type: ignore[no-untyped-call]
     own.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
-    with GATE.alone(), of_many_kinds():
+    with GATE.alone():
         random = torch.cuda.get_rng_state()
         with torch.cuda.stream(own):
             for _ in range(WARM_UP):
