@@ -187,7 +187,9 @@ METHODS = [
 def test_a_captured_step_trains_like_the_eager_one(method: granet.Method, clip: float, written: bool) -> None:
     eager, captured = (trained(how, method, "float32", clip, written) for how in ("eager", "captured"))
     assert [record.active for record in eager[1].history] == [record.active for record in captured[1].history]
-    assert eager[2] == pytest.approx(captured[2], rel=1e-3)
+    (loss, right), (wanted_loss, wanted_right) = captured[2], eager[2]
+    assert loss == pytest.approx(wanted_loss, rel=1e-3)
+    assert right == pytest.approx(wanted_right, abs=1)  # a GPU may round a tie otherwise
     for mine, theirs in zip(captured[0].state_dict().values(), eager[0].state_dict().values(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-4)
 
