@@ -45,6 +45,19 @@ def test_runs_side_by_side_equal_runs_alone_and_a_bad_one_fails_alone(tmp_path: 
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
+def test_a_model_that_is_traced_does_not_disturb_the_others(tmp_path: Path) -> None:
+    """Torch's tracer stands in for the call of every model of the process while it is at work."""
+    fields = {"sparsity": 0.5, "pattern": "filter"}
+    recipes = [
+        Recipe(
+            method="static", method_fields=fields, exclude=("classifier.weight",), epochs=1, batch_size=64, seed=seed
+        )
+        for seed in range(6)
+    ]
+    events = jobs.in_threads(recipes, Place(CPU, tmp_path), 3, lambda: False)
+    assert [event.error for event in events if event.record is None] == [None] * len(recipes)
+
+
 def test_a_run_that_takes_its_process_down_is_reported_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,16 @@ def test_a_branch_may_watch_and_average_where_its_trunk_did_not(tmp_path: Path) 
         torch.testing.assert_close(branch.final_model.state_dict()[name], value)
 
 
+def test_a_branch_watches_itself_whatever_its_trunk_watched(tmp_path: Path) -> None:
+    seen = []
+    for watched in ((), ("gradient_norm",), ("overlap", "gradient_norm")):
+        trunk = replace(TRUNK, method="static", method_fields={"sparsity": 0.01}, observe=watched)
+        finished(trunk, tmp_path)
+        child = replace(PRUNED, parent=run_name(trunk), observe=("overlap", "gradient_norm"))
+        seen.append([record.observed for record in finished(child, tmp_path).records[1:]])
+    assert seen[0] == seen[1] == seen[2]
+
+
 def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"branch_epoch=3: .*kept-0003.pt is not there"):
         Run(replace(BRANCH, branch_epoch=3), DATA, CPU, out)

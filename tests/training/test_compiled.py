@@ -1,6 +1,8 @@
 """What is compiled for one run serves all runs of its kind, however many kinds there are."""
 
+import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,19 +14,19 @@ from granet.training.rounded import RoundedWeights
 from granet.training.step import loss_function
 
 Graphs = list[fx.GraphModule]
+COMPILE = torch.compile
 
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graphs]:
     """All graphs that are compiled; they then run as they are."""
     seen: Graphs = []
-    compile = torch.compile
 
     def backend(graph: fx.GraphModule, example: list[Tensor]) -> Callable[..., Any]:
         seen.append(graph)
         return graph.forward
 
-    monkeypatch.setattr(torch, "compile", lambda function, **options: compile(function, backend=backend, **options))
+    monkeypatch.setattr(torch, "compile", partial(COMPILE, backend=backend))
     torch.compiler.reset()
     compiled.cache_clear()
     yield seen
@@ -75,3 +77,15 @@ def test_hooks_are_not_overlooked(graphs: Graphs) -> None:
     assert losses == [losses[0], pytest.approx(eager.item()), losses[0]]
     assert losses[0] != pytest.approx(losses[1])
     assert len(graphs) == 2
+
+
+def test_layers_that_are_one_are_not_overlooked(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(COMPILE, backend="aot_eager"))  # which knows of inputs that are one
+    two, one = (nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(27, 4)) for _ in range(2))
+    one[1] = one[0]
+    eager = copy.deepcopy(one)
+    train_on_a_batch(two, rounded=False)
+    train_on_a_batch(one, rounded=False)
+    loss_function(eager, "float32")(torch.ones(4, 3, 3, 3), torch.arange(4))
+    torch.testing.assert_close(one[0].running_mean, eager[0].running_mean)
+    torch.testing.assert_close(one[0].running_var, eager[0].running_var)

@@ -18,18 +18,20 @@ SETTINGS = {
     "recompile_limit": MANY,  # nothing is left uncompiled because other kinds of arguments were met before
     "accumulated_recompile_limit": MANY,
     "skip_nnmodule_hook_guards": False,  # a model with hooks, as VD has them, is of another kind than one without
+    "skip_no_tensor_aliasing_guards_on_parameters": False,  # as is one that uses a layer twice
 }
-"""Of torch's compiler, while it decides whether it knows a kind."""
+"""Of torch's compiler, while it decides whether it knows a kind; older ones have fewer."""
 
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, compiled anew for every kind of arguments that it meets."""
     compile = torch.compile(function, dynamic=False)
+    settings = {name: value for name, value in SETTINGS.items() if hasattr(torch._dynamo.config, name)}
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        with torch._dynamo.config.patch(SETTINGS):
+        with torch._dynamo.config.patch(settings):
             return compile(*arguments)
 
     return call

@@ -93,7 +93,8 @@ class GraphStep:
         step = hidden_sgd if hidden else sgd
         momenta = [state["momentum_buffer"] for state in optimizer.state.values() if "momentum_buffer" in state]
         behind = [tensor for kind in hidden.tensors().values() for tensor in kind.values()] if hidden else []
-        state = [*(tensor.detach() for tensor in model.state_dict().values()), *momenta, *behind, totals]
+        own = [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
+        state = [*own, *momenta, *behind, totals]
         if hidden and compile:
             hidden.fuse = compiled
         self._sgd: torch.cuda.CUDAGraph | None = None

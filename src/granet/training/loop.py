@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,8 @@ from granet.training.learning_rate import learning_rate
 from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
-from granet.training.rounded import RoundedWeights
-from granet.training.setup import attach_method, make_model, make_sgd, share_of_full_width
+from granet.training.rounded import RoundedWeights, rounded_weights
+from granet.training.setup import attach_method, make_model, make_sgd, share_of_full_width, traces_model
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 _OPTIONS = ("momentum", "weight_decay", "nesterov")
@@ -71,7 +73,8 @@ class Training:
             if branch is not None:
                 self._load_weights(branch)  # before the method begins: it looks at them
             self._feed = make_feed(data, recipe, device, workers)
-            self.sparsifier = attach_method(recipe, self.model, self._optimizer, clock, self._feed, parent)
+            with GATE.alone() if traces_model(recipe) else nullcontext():
+                self.sparsifier = attach_method(recipe, self.model, self._optimizer, clock, self._feed, parent)
             self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
             self._share = share_of_full_width(recipe, data, self._report)
             self._cost = TrainingFlops.of(self._report, self.sparsifier) if self.sparsifier else None
@@ -204,7 +207,7 @@ class Training:
     def _make_step(self) -> Step:
         """On a GPU one CUDA graph, elsewhere the plain step."""
         recipe = self.recipe
-        rounded = RoundedWeights(self.model) if self._rounds_weights() else None
+        rounded = self._round_weights()
         copies = rounded.copies if rounded else None
         loss = loss_function(self.model, recipe.precision, recipe.label_smoothing, copies, recipe.compile)
         if self._device.type != "cuda":
@@ -224,10 +227,13 @@ class Training:
             rounded,
         )
 
-    def _rounds_weights(self) -> bool:
-        """Whether the optimizer may round the weights for the next pass: not where others read or move them."""
+    def _round_weights(self) -> RoundedWeights | None:
+        """Those that the optimizer may round for the next pass: none where others read or move them."""
         on_gpu = self._device.type == "cuda" and self.recipe.precision == "bfloat16"
-        return on_gpu and not (self.sparsifier and self.sparsifier.hidden) and not self._observers
+        if not on_gpu or (self.sparsifier and self.sparsifier.hidden) or self._observers:
+            return None
+        noise = torch.arange(2 * math.prod(self._feed.shape), device=self._device) * 37 % 256
+        return rounded_weights(self.model, self._feed.normalise(noise.byte().view(2, *self._feed.shape)))
 
     def state(self) -> dict[str, Any]:
         """All that training goes on from, between two steps: tensors and plain values."""
@@ -250,6 +256,8 @@ class Training:
         self._load_weights(state)
         if self.sparsifier is not None:
             self.sparsifier.load_state_dict(state["sparsifier"])
+        if self._observers and state["observers"] is not None:
+            self._observers.load(state["observers"])
         self._load_progress(state)
 
     def _load_weights(self, state: Mapping[str, Any]) -> None:
@@ -266,8 +274,6 @@ class Training:
     def _load_progress(self, state: Mapping[str, Any]) -> None:
         if self._average:
             self._average.model.load_state_dict(state["average"] or self.model.state_dict())
-        if self._observers and state["observers"] is not None:
-            self._observers.load(state["observers"])
         self._feed.train.random_state = self._drawn_from = state["batches"].cpu()
         self._batch, self._seconds = state["batch"], state["seconds"]
         self._totals.copy_(state["totals"])

@@ -7,14 +7,45 @@ for bit, with a third less memory traffic for each weight and two kernels less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 PLAIN = {nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear}
 """Modules that autocast runs in bfloat16. Of a subclass it is not known what else it does with its weight."""
+
+
+@torch.no_grad()
+def rounded_weights(model: nn.Module, images: Tensor) -> RoundedWeights | None:
+    """Copies of the weights for which the passes take the same numbers as under autocast; None if there are none.
+
+    These are the weights that one layer reads, once in a pass, with autocast on: where several do, autocast adds their
+    gradients up in float32. If the model reads a weight past its layer there are none.
+    """
+    twin = copy.deepcopy(model).eval()
+    layers = {name: module for name, module in twin.named_modules() if type(module) in PLAIN}
+    reads: Counter[int] = Counter()
+
+    def seen(layer: nn.Module, _: Any) -> None:
+        reads[id(layer.weight)] += 1 if torch.is_autocast_enabled(images.device.type) else 2
+
+    handles = [layer.register_forward_pre_hook(seen) for layer in layers.values()]
+    with torch.autocast(images.device.type, torch.bfloat16, cache_enabled=False):
+        wanted = twin(images)
+        for handle in handles:
+            handle.remove()
+        rounded = RoundedWeights(model, {name for name, layer in layers.items() if reads[id(layer.weight)] == 1})
+        try:
+            same = torch.equal(functional_call(twin, rounded.copies, (images,)), wanted)
+        except RuntimeError:  # types that do not go together
+            same = False
+    return rounded if same and rounded.copies else None
 
 
 class RoundedWeights:
@@ -23,11 +54,13 @@ class RoundedWeights:
     A backward pass fills the copies' ``.grad``, not the weights'.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, names: Collection[str] | None = None) -> None:
+        """Of the modules that have these names, if there are any."""
         self._weights = {
             f"{name}.weight" if name else "weight": module.weight
             for name, module in model.named_modules()
             if type(module) in PLAIN and module._parameters["weight"] is not None and module.weight.requires_grad
+            if names is None or name in names
         }
         copies = {id(weight): weight.detach().to(torch.bfloat16) for weight in self._weights.values()}
         self.copies = {name: copies[id(weight)].requires_grad_() for name, weight in self._weights.items()}
@@ -43,8 +76,8 @@ class RoundedWeights:
         torch._foreach_copy_(list(self.copies.values()), list(self._weights.values()))
 
     def forget_gradients(self) -> None:
-        for copy in self.copies.values():
-            copy.grad = None
+        for rounded in self.copies.values():
+            rounded.grad = None
 
     @contextmanager
     def gradients_shown(self) -> Iterator[None]:

@@ -57,6 +57,11 @@ def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
     )
 
 
+def traces_model(recipe: Recipe) -> bool:
+    """Whether its method has to know how the layers are connected: torch then traces all calls of models there are."""
+    return recipe.method_fields.get("pattern") == "filter"
+
+
 def attach_method(
     recipe: Recipe,
     model: nn.Module,

@@ -1,0 +1,70 @@
+"""Which weights may be rounded by the optimizer: those of which the passes then see what autocast would show them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from granet.models import create_model
+from granet.training.rounded import rounded_weights
+
+Body = Callable[["Net", Tensor], Tensor]
+
+
+class Net(nn.Module):
+    def __init__(self, body: Body) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(self.body(self, x.flatten(1)))
+
+
+def in_full(layer: nn.Module, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        return layer(x.float())
+
+
+def read_past(x: Tensor, weight: Tensor) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        return functional.linear(x.float(), weight)
+
+
+@pytest.mark.parametrize(
+    ("body", "rounded"),
+    [
+        (lambda net, x: net.second(x), {"first", "second"}),
+        (lambda net, x: net.second(net.second(x)), {"first"}),
+        (lambda net, x: in_full(net.second, x), {"first"}),
+        (lambda net, x: net.second(in_full(net.second, x)), {"first"}),
+        (lambda net, x: net.third(net.second(x)), {"first", "second", "third"}),
+        (lambda net, x: net.second(x) + read_past(x, net.second.weight.float()), set()),
+        (lambda net, x: net.second(x) + read_past(x, net.second.weight), set()),
+    ],
+    ids=["once", "twice", "no autocast", "both", "all", "read past", "types"],
+)
+def test_weights_that_one_layer_reads_once_under_autocast(body: Body, rounded: set[str]) -> None:
+    torch.manual_seed(0)
+    found = rounded_weights(Net(body), torch.randn(2, 6))
+    assert set(found.copies if found else ()) == {f"{name}.weight" for name in rounded}
+
+
+def test_not_a_weight_of_two_layers() -> None:
+    net = Net(lambda net, x: net.third(net.second(x)))
+    net.third.weight = net.second.weight
+    found = rounded_weights(net, torch.randn(2, 6))
+    assert found is not None and set(found.copies) == {"first.weight"}
+
+
+@pytest.mark.parametrize("name", ["resnet20", "vgg19"])
+def test_all_of_the_papers_networks_and_they_are_left_as_they_were(name: str) -> None:
+    model = create_model(name, width=0.125, num_classes=10).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = rounded_weights(model, torch.randn(2, 3, 32, 32))
+    layers = [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    assert found is not None and set(found.copies) == set(layers)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(module.training and not module._forward_pre_hooks for module in model.modules())
