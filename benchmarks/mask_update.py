@@ -119,6 +119,7 @@ def usual_update(
     del everything
     for weight, gradient, mask in zip(weights, gradients, masks, strict=True):
         mask &= weight.abs() >= threshold
+        weight.mul_(mask)  # what is pruned is zero, whether it regrows or not
         flat = mask.view(-1)
         active = int(flat.sum().item())
         dropped = math.ceil(ratio * active)

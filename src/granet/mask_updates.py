@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -84,8 +84,11 @@ class MaskUpdates:
 
     # The update itself.
 
-    def update(self, clock: Clock) -> None:
-        """Write new masks; weights are not touched. Layers without a gradient are left as they are."""
+    def update(self, clock: Clock, zero: Callable[[], None]) -> None:
+        """Write new masks. Layers without a gradient are left as they are.
+
+        Weights are not touched, but that a method may have them made zero where the masks it has so far say so.
+        """
         movable = with_gradient(self._net.layers)
         for layer in self._net.layers:
             if not layer.has_gradient:
@@ -95,7 +98,7 @@ class MaskUpdates:
             self.target = self._method.target(clock)
             if self._method.needs_rate:
                 read_rates(self._optimizer, self._net.layers)
-            self._net.open(clock.step, movable, accept)
+            self._net.open(clock.step, movable, accept, zero)
             self._method.update(self._net, clock)
             self._net.commit()
             if self._method.logged(clock):

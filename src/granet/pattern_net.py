@@ -64,17 +64,15 @@ class PatternNet(SparseNet, Generic[P]):
 class BlockNet(PatternNet[Blocks]):
     """Blocks or filters. A proposal holds one mask entry for each block; :meth:`commit` spreads it to the weights."""
 
-    def open(self, draw: int, movable: Sequence[SparseLayer], accept: Tensor) -> None:
-        super().open(draw, movable, accept)
+    def open(
+        self, draw: int, movable: Sequence[SparseLayer], accept: Tensor, zero: Callable[[], None] = lambda: None
+    ) -> None:
+        super().open(draw, movable, accept, zero)
         self._proposed = [self._entries(layer, layer.mask) for layer in movable]
 
-    def commit(self) -> None:
-        self._settle()
-        self._proposed = [
-            self.pattern.spread(layer, units).reshape(-1)
-            for layer, units in zip(self._movable, self._proposed, strict=True)
-        ]
-        super().commit()
+    def _weight_by_weight(self) -> list[Tensor]:
+        pairs = zip(self._movable, self._proposed, strict=True)
+        return [self.pattern.spread(layer, units).reshape(-1) for layer, units in pairs]
 
     @torch.no_grad()
     def proposed(self) -> dict[str, Tensor]:

@@ -46,12 +46,16 @@ class ProposedMasks:
 
     # A proposal is opened at a mask update, moved by the method, then committed.
 
-    def open(self, draw: int, movable: Sequence[SparseLayer], accept: Tensor) -> None:
+    def open(
+        self, draw: int, movable: Sequence[SparseLayer], accept: Tensor, zero: Callable[[], None] = lambda: None
+    ) -> None:
         """Begin a proposal from the present masks; only ``movable`` layers may change in it.
 
         Where ``accept`` (a bool tensor without dimensions) is false, every move moves nothing: the device decides
-        whether there is an update, and the host need not know.
+        whether there is an update, and the host need not know. ``zero`` brings the weights and the optimizer's state in
+        line with the masks.
         """
+        self._zero = zero
         self._draw = draw
         self._accept = accept
         self._movable = list(movable)
@@ -68,19 +72,31 @@ class ProposedMasks:
     def commit(self) -> None:
         """Write the proposal into the masks, in place."""
         self._settle()
-        if isinstance(self._masks, Row) and isinstance(self._proposed, Row):
-            self._masks.whole.copy_(self._proposed.whole)
-        else:
-            shaped = [p.view(mask.shape) for p, mask in zip(self._proposed, self._masks, strict=True)]
-            torch._foreach_copy_(list(self._masks), shaped)
+        self._write()
         if self._index is None:
             self.active = self._counts
         else:
             self.active = self.active.index_copy(0, self._index, self._counts)
-        del self._masks, self._proposed
+        del self._masks, self._proposed, self._zero
         if self._tracks_ever_active:
             for layer in self._movable:
                 layer.memory["ever_active"].logical_or_(layer.mask)
+
+    @torch.no_grad()
+    def zero_pruned(self) -> None:
+        """What is switched off so far becomes zero now: should it come back in this proposal, it starts anew."""
+        if self._thinning is not None:
+            self._thinning[1].select(self._counts)  # and may be thinned on
+        self._write()
+        self._zero()
+
+    def _write(self) -> None:
+        proposed = self._weight_by_weight()
+        if isinstance(self._masks, Row) and isinstance(proposed, Row):
+            self._masks.whole.copy_(proposed.whole)
+        else:
+            shaped = [p.view(mask.shape) for p, mask in zip(proposed, self._masks, strict=True)]
+            torch._foreach_copy_(list(self._masks), shaped)
 
     # What there is to know about it, numbers as [movable layers] tensors.
 
@@ -202,6 +218,10 @@ class ProposedMasks:
     def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
         """A mask of the layer with the entries that a score has."""
         return mask
+
+    def _weight_by_weight(self) -> Sequence[Tensor]:
+        """The proposed masks, flat, with an entry for each weight."""
+        return self._proposed
 
     def _whole(self, counts: Tensor) -> Tensor:
         """The nearest counts that the layers can have."""

@@ -31,7 +31,10 @@ class Ranking(Protocol):
     """The candidates of some layers, ordered by score."""
 
     def select(self, counts: Tensor) -> None:
-        """Let exactly ``counts[layer]`` candidates win in each layer, those with the largest scores (at most all)."""
+        """Let exactly ``counts[layer]`` candidates win in each layer, those with the largest scores (at most all).
+
+        Winners may be thinned again, to fewer, where they were candidates for being ``among`` the active.
+        """
         ...
 
     def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:

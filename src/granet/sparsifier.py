@@ -194,7 +194,7 @@ class Sparsifier:
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
         self._zeros.after_step(self._updates.history)
         if due:
-            self._updates.update(self._clock)
+            self._updates.update(self._clock, self._zeros.zero)
             self._apply_masks()
         self._updates.warn_of_skipped()
 

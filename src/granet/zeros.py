@@ -82,6 +82,11 @@ class Zeros:
         if self._leaking:
             self._zero()
 
+    def zero(self) -> None:
+        """In the midst of an update: weights that the masks say are inactive, and nothing else."""
+        self.let_go()
+        self._zero()
+
     def _zero(self) -> None:
         """Weights become zero, and their optimizer state that of a weight never trained, where they are inactive."""
         zeroed: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.mask) for layer in self._layers]

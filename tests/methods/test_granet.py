@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from granet import Clock, GraNet, sparsify
 from granet.distributions import counts, distribution
@@ -34,6 +36,40 @@ def test_every_update_is_the_plain_one(trial, plain, equal, initial: float, coar
         assert [m.sum() for m in after] == [m.sum() for m in pruned]  # regeneration moves, and changes no count
         assert sum(run.active) == keep
     assert run.updates == range(10, 125, 10)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("initial", [0.0, 0.5])
+def test_what_is_pruned_starts_from_zero_if_it_regrows_and_what_is_dropped_goes_on(
+    plain, layout: torch.memory_format, initial: float
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(32, 20)).to(memory_format=layout)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)  # weights stay, momentum grows
+    sparsifier = sparsify(
+        model, optimizer, GraNet(sparsity=0.9, initial_sparsity=initial, every=2, end=8), total_steps=20
+    )
+    weights = [layer.weight for layer in sparsifier.layers.values()]
+    fresh = kept = 0
+    for step in range(1, 9):
+        for weight in weights:
+            weight.data.copy_(torch.where(weight == 0, 0, torch.randn_like(weight)))
+            weight.grad = torch.randn_like(weight)
+        values = [weight.detach().flatten().numpy().copy() for weight in weights]
+        before = [mask.flatten().numpy().copy() for mask in sparsifier.masks.values()]
+        optimizer.step()
+        if step % 2:
+            continue
+        momenta = [optimizer.state[weight]["momentum_buffer"].flatten().numpy() for weight in weights]
+        left = plain.prune_globally(values, before, sum(layer.active for layer in sparsifier.layers.values()))
+        for i, mask in enumerate(mask.flatten().numpy() for mask in sparsifier.masks.values()):
+            stays = mask & left[i]
+            now = weights[i].detach().flatten().numpy()
+            assert (now == np.where(stays, values[i], 0)).all()
+            assert ((momenta[i] != 0) == stays).all()
+            fresh += (mask & before[i] & ~left[i]).sum()
+            kept += stays.sum()
+    assert fresh > 10 and kept > 100
 
 
 def test_the_schedule_is_followed_exactly_and_its_end_is_reached(trial) -> None:

@@ -137,18 +137,22 @@ def largest(scores: Tensor, candidates: Tensor, count: int) -> Tensor:
     return chosen.view(scores.shape)
 
 
-def granet_update(weights: Tensors, gradients: Tensors, masks: Tensors, target: float, ratio: float) -> Tensors:
-    """One update of the paper's algorithm, by sorting."""
+def pruned(weights: Tensors, masks: Tensors, target: float) -> Tensors:
+    """Eq. 1, by sorting."""
     numel = sum(w.numel() for w in weights.values())
     flat = torch.cat([w.detach().flatten() for w in weights.values()])
     alive = torch.cat([m.flatten() for m in masks.values()])
-    kept = largest(flat, alive, numel - round(numel * target))
-    pruned = dict(zip(weights, kept.split([w.numel() for w in weights.values()]), strict=True))
+    kept = largest(flat, alive, numel - round(numel * target)).split([w.numel() for w in weights.values()])
+    return {name: mask.view(weights[name].shape) for name, mask in zip(weights, kept, strict=True)}
+
+
+def regenerated(weights: Tensors, gradients: Tensors, masks: Tensors, ratio: float) -> Tensors:
+    """Eq. 2 and 3, by sorting."""
     new = {}
     for name, weight in weights.items():
-        active = pruned[name].view(weight.shape)
-        moved = math.ceil(ratio * int(active.sum()))
-        survivors = largest(weight.detach(), active, int(active.sum()) - moved)
+        active = int(masks[name].sum())
+        moved = math.ceil(ratio * active)
+        survivors = largest(weight.detach(), masks[name], active - moved)
         new[name] = survivors | largest(gradients[name], ~survivors, moved)
     return new
 
@@ -171,7 +175,10 @@ class Reference:
         self.optimizer.step()
         self.mask_by_hand()
         if step % EVERY == 0 and step < STEPS:
-            self.masks = granet_update(weights, dense, self.masks, *schedule(step, self.initial))
+            target, ratio = schedule(step, self.initial)
+            self.masks = pruned(weights, self.masks, target)
+            self.mask_by_hand()
+            self.masks = regenerated(weights, dense, self.masks, ratio)
             self.mask_by_hand()
 
     def mask_by_hand(self) -> None:

@@ -15,7 +15,8 @@ Each cell: our test accuracy of the last epoch in percent (mean over n seeds), a
 difference from the paper's number with its standard error. The paper reports the best test epoch after
 pruning ended, a mean over three seeds, so a small negative difference is to be expected. Where one seed was
 run, its deviation is taken from the cells with several; without any of those no standard error can be given.
-`-` is not run yet.
+`-` is not run yet. In GraNet's runs so far, a weight that one update pruned and regrew kept its value; since then it
+starts from zero, and they are to be run again.
 """
 _UNPRINTED = """\
 Each cell: our test accuracy of the last epoch in percent, mean over n seeds ± its standard error. The paper prints
