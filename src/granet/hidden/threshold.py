@@ -23,8 +23,8 @@ class SoftThreshold(HiddenWeights):
 
     .. math:: \frac{dL}{dw} = m g, \qquad \frac{dL}{ds} = -\sigma'(s) \sum_i m_i\, \mathrm{sign}(w_i)\, g_i
 
-    s is trained by the same optimizer with the options of the weight's group, weight decay included: decay pulls s
-    from ``s_init`` far below zero up towards zero, and with it the threshold.
+    s is trained by the same optimizer with the options of the weight's group, weight decay included unless ``decay`` is
+    given: it pulls s from ``s_init`` far below zero up towards zero, and with it the threshold.
 
     Larger units have the soft threshold of :meth:`Units.shrink`. With their size r and direction d = w / r in place of
     \|w\| and sign(w) the above holds, but for
@@ -36,12 +36,18 @@ class SoftThreshold(HiddenWeights):
     """
 
     def __init__(
-        self, layers: Sequence[SparseLayer], optimizer: Optimizer, s_init: float, units: Units = SINGLE
+        self,
+        layers: Sequence[SparseLayer],
+        optimizer: Optimizer,
+        s_init: float,
+        units: Units = SINGLE,
+        decay: float | None = None,
     ) -> None:
         super().__init__(layers)
         self._units = units
         self._s = [nn.Parameter(self._value(layer).fill_(s_init)) for layer in self.layers]
-        self._extras = ExtraParameters(optimizer, [layer.weight for layer in self.layers], self._s)
+        held = {} if decay is None else {"weight_decay": decay}
+        self._extras = ExtraParameters(optimizer, [layer.weight for layer in self.layers], self._s, **held)
 
     @torch.no_grad()
     def pull_back(self) -> None:

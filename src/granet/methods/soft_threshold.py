@@ -26,7 +26,7 @@ from granet.units import units_of
     growth="magnitude of the hidden weights above the threshold",
     shares="learned, a threshold for each layer",
     has_target=False,
-    knob="`s_init` and weight decay",
+    knob="`s_init`, and weight decay or `s_decay`",
     cost="a second copy of the weights",
     dense_to_sparse=True,
     regrows=True,
@@ -35,8 +35,9 @@ from granet.units import units_of
 class STR(Method):
     """Soft thresholds, one for each layer, learned with the weights: w <- sign(w) relu(|w| - sigmoid(s)).
 
-    The sparsity follows from ``s_init`` and the optimizer's weight decay, which s shares with the weights: less
-    negative means sparser, and sooner. No layer is kept from being emptied.
+    The sparsity follows from ``s_init`` and the decay that pulls s up to zero: less negative means sparser, and sooner.
+    No layer is kept from being emptied. Under SGD with momentum m, s has shrunk by exp(-d sum(lr) / (1 - m)) at the
+    end, with d the decay; the threshold begins to matter when it is near -7.
 
     Blocks and filters have the soft threshold of the group lasso, w <- w relu(1 - sigmoid(s) / size(w)), with the root
     of the mean square of a unit's weights as its size.
@@ -45,6 +46,8 @@ class STR(Method):
     sparsity: float = 0.0
     """What a search over ``s_init`` aims at; a training says at its end how far it is from this. 0 asks for nothing."""
     s_init: float = -100.0
+    s_decay: float | None = None
+    """The weight decay of s; None: that of the weights."""
     every: Time = 1000
     """How often the history takes a record; the masks follow the weights at every step."""
 
@@ -56,12 +59,15 @@ class STR(Method):
         super().__post_init__()
         if not isinstance(self.s_init, int | float) or not math.isfinite(self.s_init):
             raise ValueError(f"s_init={self.s_init!r}: must be a finite number, such as -100")
+        decay = self.s_decay
+        if decay is not None and not (isinstance(decay, int | float) and 0 <= decay < math.inf):
+            raise ValueError(f"s_decay={decay!r}: must be 0 or more, or None")
 
     def begin(self, net: SparseNet) -> None:
         """Dense, but for the weights below the first threshold."""
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
-        return SoftThreshold(layers, optimizer, self.s_init, units_of(self.pattern))
+        return SoftThreshold(layers, optimizer, self.s_init, units_of(self.pattern), self.s_decay)
 
     def updates(self, clock: Clock) -> range:
         return recorded(clock, self.every)
@@ -74,6 +80,6 @@ class STR(Method):
         if self.sparsity > 0 and abs(reached - self.sparsity) > 0.01:
             warnings.warn(
                 f"granet: sparsity={self.sparsity!r}: str reached {reached:.4f}; a larger s_init={self.s_init!r} or "
-                "more weight decay makes it sparser",
+                "more decay makes it sparser",
                 stacklevel=3,
             )
