@@ -83,7 +83,7 @@ class Zeros:
             self._zero()
 
     def zero(self) -> None:
-        """In the midst of an update: weights that the masks say are inactive, and nothing else."""
+        """Make zero what the masks say is inactive, in the midst of an update; what follows the layers can wait."""
         self.let_go()
         self._zero()
 
