@@ -62,13 +62,10 @@ class PatternNet(SparseNet, Generic[P]):
 
 
 class BlockNet(PatternNet[Blocks]):
-    """Blocks or filters. A proposal holds one mask entry for each block; :meth:`commit` spreads it to the weights."""
+    """Blocks or filters. A proposal holds one mask entry for each block; writing it spreads them to the weights."""
 
-    def open(
-        self, draw: int, movable: Sequence[SparseLayer], accept: Tensor, zero: Callable[[], None] = lambda: None
-    ) -> None:
-        super().open(draw, movable, accept, zero)
-        self._proposed = [self._entries(layer, layer.mask) for layer in movable]
+    def _present(self) -> list[Tensor]:
+        return [self._entries(layer, layer.mask) for layer in self._movable]
 
     def _weight_by_weight(self) -> list[Tensor]:
         pairs = zip(self._movable, self._proposed, strict=True)

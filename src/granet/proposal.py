@@ -63,7 +63,7 @@ class ProposedMasks:
         self._index = None if all_move else constant([layer.index for layer in movable], self.device)
         masks = self._flat_masks
         self._masks = masks if all_move else [masks[layer.index] for layer in movable]  # written to by commit()
-        self._proposed: Sequence[Tensor] = flat_copies(self._masks)
+        self._proposed: Sequence[Tensor] = self._present()
         self._counts = self._of_movable(self.active)
         self._thinning: tuple[Score, Ranking] | None = None
         self.pruned = self.regrown = constant(0, self.device)
@@ -218,6 +218,10 @@ class ProposedMasks:
     def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
         """A mask of the layer with the entries that a score has."""
         return mask
+
+    def _present(self) -> Sequence[Tensor]:
+        """The masks that a proposal begins with, a flat copy of each."""
+        return flat_copies(self._masks)
 
     def _weight_by_weight(self) -> Sequence[Tensor]:
         """The proposed masks, flat, with an entry for each weight."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from granet.studies.compare import Comparison, seed_spread
-from granet.studies.results_page import heading, in_words, mean_of
+from granet.studies.results_page import AGAIN, heading, in_words, mean_of
 
 _INTRODUCTION = """\
 Every method that trains a network, on VGG-19 and CIFAR-10 at 95 % sparsity, for 160 epochs by the same trainer; dense
@@ -44,7 +44,7 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         printed = "" if one.cell.accuracy is None else f"{one.cell.accuracy:.2f}"
         shown = (one.cell.row, printed, in_words(one, spread), mean_of(one.test_flops), mean_of(one.train_flops))
         lines.append(f"| {' | '.join(shown)} |")
-    parts = [heading(table), _INTRODUCTION, "\n".join(lines) + "\n"]
+    parts = [heading(table), _INTRODUCTION, AGAIN, "\n".join(lines) + "\n"]
     if far := below(comparisons):
         explained = [f"- **{row}**: {WHY.get(row, 'not explained yet')}" for row in far]
         parts += [f"## More than {BELOW} points below the paper\n", "\n".join(explained) + "\n"]
