@@ -5,7 +5,7 @@ from pathlib import Path
 from granet.studies.compare import Comparison, compare
 from granet.studies.results import read_results
 from granet.studies.tables import Cell, cells
-from granet.studies.zoo_page import WHY, below, page
+from granet.studies.zoo_page import REMARKS, WHY, below, page
 
 
 def row(name: str, printed: float | None, *ours: float) -> Comparison:
@@ -24,5 +24,12 @@ def test_rows_far_below_the_paper_are_named() -> None:
 
 def test_every_row_far_below_the_paper_is_explained() -> None:
     measured = compare(cells("zoo"), read_results(Path("results")), [0])
-    assert any(one.last for one in measured)
+    assert all(one.last for one in measured)
     assert set(below(measured)) <= set(WHY)
+
+
+def test_remarks_stand_below_the_rows_that_were_run() -> None:
+    name = "Magnitude at initialisation"
+    assert set(REMARKS) <= {cell.row for cell in cells("zoo")}
+    assert f"## Remarks\n\n- **{name}**: the last layer" in page("zoo", [row(name, None, 17.7)])
+    assert "Remarks" not in page("zoo", [row(name, None), row("DSR", None, 80.0)])

@@ -5,7 +5,8 @@ pass through the dense network and f_S of one through the sparse network of that
 
     3 f_S           forward f_S, gradient of the activations f_S, gradient of the active weights f_S
     2 f_S + f_D     where the method needs the gradient of every weight
-    3 f_D           where it uses every weight until the end, and masks only say what will go
+    6 f_D           where it uses every weight until the end, masks only say what will go, and every product is made
+                    twice: of the means and of the variances of variational dropout
 
 A method says by `Method.dense_gradient` which steps those are. Finding the new masks, the loss and the optimizer's own
 arithmetic are not counted, nor are passes over data before the first step.
@@ -123,6 +124,7 @@ class TrainingFlops:
 
     def _stretch(self, steps: int, f_sparse: int) -> int:
         """The cost of steps with the same masks, apart from dense gradients on updates."""
-        gradient = f_sparse if self.dense_gradient in ("never", "on updates") else self.report.dense
-        passes = self.report.dense if self.dense_gradient == "all passes" else f_sparse
-        return steps * (2 * passes + gradient)
+        if self.dense_gradient == "all passes twice":
+            return steps * 6 * self.report.dense
+        gradient = self.report.dense if self.dense_gradient == "always" else f_sparse
+        return steps * (2 * f_sparse + gradient)

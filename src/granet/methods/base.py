@@ -20,7 +20,7 @@ from granet.layers import SparseLayer
 from granet.net import SparseNet
 from granet.patterns import Groups, check_pattern, parse_pattern
 
-DenseGradient = Literal["never", "on updates", "always", "all passes"]
+DenseGradient = Literal["never", "on updates", "always", "all passes twice"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Method(ABC):
     def dense_gradient(self) -> DenseGradient:
         """The steps that need the gradient of every weight, not of the active ones alone: training FLOPs count it.
 
-        ``"all passes"``: and the forward pass uses every weight too, whatever the masks say.
+        ``"all passes twice"``: forward passes too use every weight, whatever the masks say, and a second one beside it.
         """
         return "on updates" if self.needs_gradient else "never"
 

@@ -75,8 +75,8 @@ class VD(Method):
 
     @property
     def dense_gradient(self) -> DenseGradient:
-        """Weights that count as pruned are trained on. (The second product that the noise takes is not counted.)"""
-        return "all passes"
+        """Weights that count as pruned are trained on; and beside the means, variances go through every layer."""
+        return "all passes twice"
 
     def begin(self, net: SparseNet) -> None:
         """Dense, but for the weights that are mostly noise already."""

@@ -19,7 +19,7 @@ from granet.studies.budgets import (
     resnet50,
 )
 from granet.studies.reproducible import PAGES, Selection, write_text
-from granet.studies.results_page import AGAIN, NAMES, heading
+from granet.studies.results_page import NAMES, heading
 from granet.studies.tables import Cell, cells
 from granet.training.recipe import Recipe
 
@@ -94,7 +94,7 @@ def page(results: Path, seeds: Sequence[int]) -> str:
     ours = fixed_budgets(report, kept(sum(row.weights for row in report.rows), SPARSITY))
     printed = printed_budgets()
     named = {f"our {budget.name}": budget for budget in ours}
-    parts = [heading(NAME), _INTRODUCTION, AGAIN, _RESNET, _text(_totals(printed, named))]
+    parts = [heading(NAME), _INTRODUCTION, _RESNET, _text(_totals(printed, named))]
     parts.append(_text(_layers({budget.name: budget for budget in printed.values()} | named)))
     learned: dict[tuple[str, str, float], dict[str, Budget]] = {}
     for cell in learning_cells():

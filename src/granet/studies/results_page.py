@@ -22,11 +22,6 @@ Each cell: our test accuracy of the last epoch in percent, mean over n seeds ± 
 no numbers here. Where one seed was run, its deviation is taken from the cells with several; without any of those no
 standard error can be given. `-` is not run yet.
 """
-AGAIN = """\
-In GraNet's runs so far, a weight that one update pruned and regrew kept its value. Now it starts from zero, as the
-method has it, and they are to be run again.
-"""
-"""For every page with such runs."""
 
 
 def heading(table: str) -> str:
@@ -38,7 +33,7 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page of one table, with its figure if anything was measured."""
     spread = seed_spread(comparisons)
     printed = any(one.cell.accuracy is not None for one in comparisons)
-    parts = [heading(table), _PRINTED if printed else _UNPRINTED, AGAIN]
+    parts = [heading(table), _PRINTED if printed else _UNPRINTED]
     if measured(comparisons):
         parts.append(f"![accuracy against sparsity]({table}.png)\n")
     for model, data in dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from granet.studies.compare import Comparison, seed_spread
-from granet.studies.results_page import AGAIN, heading, in_words, mean_of
+from granet.studies.results_page import heading, in_words, mean_of
 
 _INTRODUCTION = """\
 Every method that trains a network, on VGG-19 and CIFAR-10 at 95 % sparsity, for 160 epochs by the same trainer; dense
 networks are the whole one and, as Small-Dense, one so narrow that it has as few weights. Accuracy is that of the last
 epoch on test images in percent, over n seeds; in parentheses the difference from the paper's number, where it has one.
 FLOPs are shares of the whole dense network's; methods that start from a finished run do not count that. `-` is not run
-yet; which start of STR's thresholds leads to this sparsity is not known yet.
+yet.
 """
 
 BELOW = 0.5
@@ -35,6 +35,15 @@ WHY: Mapping[str, str] = {
 }
 """Why a row is that far below."""
 
+REMARKS: Mapping[str, str] = {
+    "Magnitude at initialisation": (
+        "the last layer starts from the narrowest distribution, a deviation of 0.01, so that the largest initial"
+        " weights of the whole network leave it a single one of 5,120, the least that any layer keeps: one weight has"
+        " to tell ten classes apart."
+    ),
+}
+"""What else a reader of a row should know."""
+
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page, with a line for every row that is far below the paper."""
@@ -44,11 +53,16 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         printed = "" if one.cell.accuracy is None else f"{one.cell.accuracy:.2f}"
         shown = (one.cell.row, printed, in_words(one, spread), mean_of(one.test_flops), mean_of(one.train_flops))
         lines.append(f"| {' | '.join(shown)} |")
-    parts = [heading(table), _INTRODUCTION, AGAIN, "\n".join(lines) + "\n"]
+    parts = [heading(table), _INTRODUCTION, "\n".join(lines) + "\n"]
     if far := below(comparisons):
-        explained = [f"- **{row}**: {WHY.get(row, 'not explained yet')}" for row in far]
-        parts += [f"## More than {BELOW} points below the paper\n", "\n".join(explained) + "\n"]
+        parts += [f"## More than {BELOW} points below the paper\n", _list(far, WHY)]
+    if remarked := [one.cell.row for one in comparisons if one.last and one.cell.row in REMARKS]:
+        parts += ["## Remarks\n", _list(remarked, REMARKS)]
     return "\n".join(parts)
+
+
+def _list(rows: Sequence[str], of_row: Mapping[str, str]) -> str:
+    return "".join(f"- **{row}**: {of_row.get(row, 'not explained yet')}\n" for row in rows)
 
 
 def below(comparisons: Sequence[Comparison]) -> list[str]:
