@@ -48,6 +48,30 @@ def model() -> Net:
     return Net()
 
 
+class InPlace(nn.Module):
+    """Outputs that something else is written to before the next layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block, self.norm = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
+        self.rectified, self.late = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.first(x).relu_()
+        x = self.norm(self.block(shortcut))
+        x += shortcut
+        out: Tensor = self.late(torch.relu_(self.rectified(torch.relu(x))))
+        return out
+
+
+def test_outputs_that_were_written_to_are_nobodys() -> None:
+    model = InPlace()
+    probe = Probe("trial", model, find_layers(model), [(torch.randn(5, 2, 4, 4), None)])
+    seen = watch(probe, model.state_dict(), probe.draw(1))
+    follows = {name.split(".")[0]: (one.normalise is not None, one.rectified) for name, one in seen.items()}
+    assert follows == {"first": (False, True), "block": (True, False), "rectified": (False, True)}
+
+
 def test_inputs_and_what_follows(model: Net) -> None:
     batches = [(torch.randn(5, 2, 4, 4), None), (torch.randn(3, 2, 4, 4), None)]
     probe = Probe("trial", model, find_layers(model), batches)

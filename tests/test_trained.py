@@ -34,6 +34,14 @@ def test_a_run_is_read_and_taken_over(tmp_path: Path) -> None:
     assert storages == [value.data_ptr() for value in model.state_dict().values()]
 
 
+def test_a_tied_weight_takes_the_value_of_its_first_name() -> None:
+    """Where a method has another one for it, it is written under that."""
+    model = net(2)
+    state = net(1).state_dict() | {"0.weight": torch.full((5, 5), 3.0)}
+    take_over(model, state)
+    assert bool((model[0].weight == 3).all()) and model[2].weight is model[0].weight
+
+
 def test_what_is_no_finished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"parent='.*': must be the folder of a finished run, there is no model"):
         read_trained(tmp_path, net(0))

@@ -81,16 +81,21 @@ class _Followers(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._from: dict[int, tuple[Tensor, Seen]] = {}
+        self._from: dict[int, tuple[Tensor, int, Seen]] = {}
 
     def follow(self, outputs: Tensor, one: Seen) -> None:
-        self._from[id(outputs)] = outputs, one  # held, so that no other tensor gets its id
+        self._from[id(outputs)] = outputs, outputs._version, one  # held, so that no other tensor gets its id
+
+    def _whose(self, value: Any) -> Seen | None:
+        """Whose outputs these are; nobody's once something was written to them, as a shortcut is added in place."""
+        outputs, version, one = self._from.get(id(value), (None, 0, None))
+        return one if outputs is not None and outputs._version == version else None
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        _, one = self._from.get(id(args[0]), (None, None)) if args else (None, None)
+        one = self._whose(args[0]) if args else None
         outputs = func(*args, **kwargs)
         if one is not None and func is functional.batch_norm:
             rest = args[1:]

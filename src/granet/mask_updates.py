@@ -92,7 +92,11 @@ class MaskUpdates:
         movable = with_gradient(self._net.layers)
         for layer in self._net.layers:
             if not layer.has_gradient:
-                self._say_once(layer.name, f"{layer.name}: no gradient at a mask update; its mask is left as it is")
+                self._say_once(
+                    layer.name,
+                    f"{layer.name}: no gradient at a mask update; its mask is left as it is, and where there is one "
+                    "budget for all layers, the others make up for it",
+                )
         if movable:
             accept = self._all_finite(movable)
             self.target = self._method.target(clock)

@@ -54,7 +54,8 @@ def read_trained(run: str | Path, model: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def take_over(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Give every parameter and buffer the value it has in ``state``, in place."""
-    for name, value in model.state_dict().items():
-        if isinstance(value, Tensor):
-            value.copy_(state[plain_name(name)])
+    """Give every parameter and buffer the value it has in ``state``, in place; a tied one that of its first name."""
+    saved = model.state_dict()
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if name in saved:
+            value.detach().copy_(state[plain_name(name)])

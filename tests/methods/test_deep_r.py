@@ -60,6 +60,22 @@ def test_a_step_is_the_one_written_out_by_hand() -> None:
     assert crossings > 100
 
 
+@pytest.mark.parametrize("sparsity", [0.0, 0.6])
+def test_what_goes_and_comes_back_at_once_has_no_momentum(sparsity: float) -> None:
+    """In a dense layer there is no other place to grow at."""
+    model, optimizer, sparsifier, _ = start(DeepR(sparsity=sparsity, **LOUD), momentum=0.9)
+    fresh = 0
+    for step in range(1, 20):
+        optimizer.zero_grad()
+        backward(model, step)
+        optimizer.step()
+        for layer in sparsifier.layers.values():
+            new = layer.mask & (layer.weight == 0)
+            assert not optimizer.state[layer.weight]["momentum_buffer"][new].any()
+            fresh += int(new.sum())
+    assert fresh > 30
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.9])
 def test_signs_and_counts_are_kept_at_every_step(dtype: torch.dtype, sparsity: float) -> None:

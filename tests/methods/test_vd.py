@@ -97,6 +97,22 @@ def test_the_output_has_the_mean_and_variance_of_random_weights(kind: str) -> No
     assert torch.allclose(noisy.std(0), scale, rtol=0.12, atol=2e-4)
 
 
+def test_gradients_may_be_cleared_in_place() -> None:
+    """By `model.zero_grad`, which knows nothing of the noise."""
+    found = []
+    for in_place in (False, True):
+        model, optimizer, sparsifier = start(granet.VD(examples=40, log_sigma2=-4.0, end=6))
+        for step in range(STEPS):
+            x, y = batch(step)
+            torch.manual_seed(step)
+            model.zero_grad(set_to_none=not in_place)
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        found.append(sparsifier.state_dict()["hidden"]["log_sigma2"])
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name])
+
+
 def test_a_training_is_the_one_written_out() -> None:
     """theta and log sigma^2 by autograd through loss + weight * KL, with the same noise and torch's own optimizer."""
     method = granet.VD(examples=40, log_sigma2=-4.0, start=2, end=6, threshold=1.0, every=4)

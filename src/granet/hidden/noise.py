@@ -104,6 +104,8 @@ class VariationalNoise(Hidden):
         self.fuse(_add_divergence)(weights, variances, gradients, slopes, now, scale)
 
     def _leave(self) -> None:
+        for variance in self._log_sigma2:
+            variance.grad = None  # has the divergence in it, and model.zero_grad() would not find it
         self.show()
 
     def _trained(self) -> list[tuple[SparseLayer, nn.Parameter]]:
@@ -184,7 +186,7 @@ class _NoisyForward:
             weight = torch.where(self._layer.mask, self._layer.weight, 0.0)
             return _run(module, {"weight": weight, "bias": module.bias}, inputs[0])
         if self._layer.weight.grad is None and self._log_sigma2.grad is not None:
-            self._log_sigma2.grad = None  # cleared with model.zero_grad(), which knows nothing of it
+            self._log_sigma2.grad = None  # of a step that was given up, cleared with model.zero_grad()
         sigma2 = self._log_sigma2.exp().to(self._layer.weight.dtype)
         variance = _run(module, {"weight": sigma2, "bias": None}, inputs[0].square())
         deviation = (variance.to(self._log_sigma2.dtype) + EPSILON).sqrt().to(output.dtype)

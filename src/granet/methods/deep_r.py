@@ -71,4 +71,6 @@ class DeepR(Method):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         crossed = walk(net, self.l1, self.noise)
-        net.grow(net.remove(crossed), random)
+        gone = net.remove(crossed)
+        net.zero_pruned()  # drawn again at once, it has no momentum
+        net.grow(gone, random)
