@@ -160,7 +160,8 @@ class Probe:
             raise ValueError(f"loss=None: {self.method} needs it; pass granet.sparsify(..., loss=loss_fn)")
         loss = self._loss(outputs, targets)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-            raise ValueError(f"loss: {self.method} needs one number that depends on the model's weights, got {loss!r}")
+            got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+            raise ValueError(f"loss: {self.method} needs one number that depends on the model's weights, got {got}")
         return loss.reshape(())
 
     def _moved(self, value: Any) -> Any:

@@ -15,6 +15,7 @@ from granet.net import SparseNet
 from granet.packing import pack_bits, unpack_bits
 
 _KEYS = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
+_KINDS: dict[str, Any] = {"seed": int, "target_sparsity": int | float, "shapes": Mapping, "masks": Mapping}
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ def read_state(state: Mapping[str, Any], method: str, net: SparseNet, hidden: Hi
         raise ValueError(f"state['method']={state['method']!r}: must be {method!r}, as here")
     if not isinstance(state["step"], int) or state["step"] < 0:
         raise ValueError(f"state['step']={state['step']!r}: must be a number of optimizer steps, 0 or more")
+    for key, kind in _KINDS.items():
+        if not isinstance(state[key], kind):
+            raise ValueError(f"state[{key!r}]={state[key]!r}: is not what a sparsifier saves")
     if "hidden" in state:
         if hidden is None:
             raise ValueError("state['hidden']: is of a training that goes on, but this one is finished")
@@ -90,7 +94,7 @@ def _read_masks(packed: Mapping[str, Tensor], net: SparseNet) -> dict[str, Tenso
         try:
             masks[layer.name] = unpack_bits(packed[layer.name], layer.weight.shape)
             net.check_mask(layer, masks[layer.name])
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"state['masks'][{layer.name!r}]: must be the packed mask of that weight ({error})"
             ) from error

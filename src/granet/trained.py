@@ -48,7 +48,8 @@ def read_trained(run: str | Path, model: nn.Module) -> dict[str, Tensor]:
     try:
         safetensors.torch.load_model(twin, path)  # a tied weight is stored once
     except (RuntimeError, safetensors.SafetensorError) as error:
-        raise ValueError(f"parent={str(run)!r}: is not a run of this model ({error})") from error
+        why = " ".join(str(error).split())[:200]  # in one line
+        raise ValueError(f"parent={str(run)!r}: is not a run of this model ({why})") from error
     return twin.state_dict()
 
 

@@ -159,3 +159,16 @@ def sparsified(name: str, sparsity: float, **fields: object) -> granet.Sparsifie
         model, optimizer, method, total_steps=2000, steps_per_epoch=100,
         batches=batches, loss=nn.functional.cross_entropy, trained=trained,
     )  # fmt: skip
+
+
+def test_the_search_for_a_knob_is_as_the_page_shows() -> None:
+    """With a training whose sparsity falls as its thresholds start lower."""
+
+    class Trained:
+        def __init__(self, method: granet.STR) -> None:
+            self.sparsity, self.finish = 1 / (1 - method.s_init / 5e4), lambda: None
+
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    names: dict[str, object] = {"granet": granet, "train": Trained}
+    exec(code, names)
+    assert Trained(granet.STR(s_init=-(10 ** names["exponent"]))).sparsity == pytest.approx(0.95, abs=0.01)  # type: ignore[operator]

@@ -102,6 +102,7 @@ class OneGroup(torch.optim.SGD):
 def test_an_optimizer_that_takes_no_more_parameters_is_named(method: granet.Method) -> None:
     model = two_layers()
     refused(OneGroup(model.parameters(), lr=0.1), model, method, r"optimizer=OneGroup: cannot train .*one group is")
+    refused(torch.optim.LBFGS(model.parameters()), model, method, r"optimizer=LBFGS: cannot train .*one group of them")
 
 
 def test_a_second_group_that_fails_takes_the_first_with_it(method: granet.Method) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 
@@ -59,6 +60,17 @@ def test_removing_finishes_and_unhooks(kit: Kit, method: str) -> None:
     run.train(12, 13)
     assert run.sparsifier.step == 12
     granet.sparsify(run.model, run.optimizer, granet.Static(sparsity=0.5))  # nothing is in the way of another
+
+
+def test_what_cannot_be_finished_can_be_removed(kit: Kit) -> None:
+    run = kit.Run("vd").train(0, 3)
+    with torch.no_grad():
+        run.model[4].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="finite"):
+        run.sparsifier.remove()
+    assert len(run.optimizer.param_groups) == 1 and not run.optimizer._optimizer_step_pre_hooks
+    assert not any(module._forward_hooks for module in run.model.modules())
+    run.sparsifier.remove()
 
 
 def test_methods_that_hide_nothing_have_nothing_to_finish() -> None:

@@ -183,12 +183,35 @@ def test_sis_computes_half_precision_in_float32() -> None:
     assert torch.equal(half[4].weight, wide[4].weight.bfloat16())
 
 
+@pytest.mark.parametrize("sparsity", [0.5, 0.7, 0.9])
+def test_sis_reaches_a_sparsity_of_a_tiny_net(sparsity: float) -> None:
+    """Where one weight more or less is a jump."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+        given = {"batches": [(torch.randn(16, 6), None) for _ in range(4)], "trained": model.state_dict()}
+        assert begin(model, granet.SIS(sparsity=sparsity), **given).sparsity == pytest.approx(sparsity)
+
+
+@pytest.mark.parametrize("where", ["batches", "trained"])
+@pytest.mark.parametrize("fields", [{"tolerance": 0.3}, {"sparsity": 0.5}, {"sparsity": 0.5, "pattern": "filter"}])
+def test_sis_refuses_outputs_that_are_not_finite(fields: dict[str, Any], where: str) -> None:
+    model, state, (images, labels) = net(3), trained(), batch(50)
+    if where == "batches":
+        images = images * float("nan")
+    else:
+        state["1.running_mean"] = state["1.running_mean"] * float("nan")
+    with pytest.raises(ValueError, match=r"batches: sis is to keep the outputs of '.*', but they are not finite"):
+        begin(model, granet.SIS(batches=1, iterations=5, **fields), batches=[(images, labels)], trained=state)
+    assert all(torch.equal(value, net(3).state_dict()[name]) for name, value in model.state_dict().items())
+
+
 def test_sis_says_what_it_reached() -> None:
     state = trained()
     for name in SPARSE:
         state[name] *= torch.from_numpy(largest(trained(), 0.95)[name])
     model, given = net(), {"batches": [batch(50)], "loss": None}
-    with pytest.raises(ValueError, match=r"sparsity=0\.3: sis finds no tolerance for it .*nearest was 0\.[89]"):
+    with pytest.raises(ValueError, match=r"sparsity=0\.3: sis finds no tolerance .* the nearest of 12 gave 0\.[89]"):
         begin(model, granet.SIS(sparsity=0.3, batches=1, iterations=5), trained=state, **given)
     assert all(torch.equal(value, net().state_dict()[name]) for name, value in model.state_dict().items())
 

@@ -113,6 +113,13 @@ def test_a_rate_is_a_share(rate: object) -> None:
         granet.PruneOnce(rate=rate)  # type: ignore[arg-type]
 
 
+def test_weights_that_are_not_finite_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    nn.init.constant_(model[1].weight, float("nan"))
+    with pytest.raises(ValueError, match=r"model: prune-once's score of '1.weight' is not finite"):
+        granet.sparsify(model, torch.optim.SGD(model.parameters()), granet.PruneOnce(rate=0.5))
+
+
 def test_patterns_that_fix_the_sparsity_are_refused() -> None:
     with pytest.raises(ValueError, match=r"pattern='2:4'"):
         granet.PruneOnce(rate=0.5, pattern="2:4")

@@ -61,6 +61,7 @@ def test_class_on_a_module_is_a_factory_too() -> None:
         ("vgg19", {"width": 0.0}, "width = 0.0: the width multiplier must be a positive number"),
         ("vgg19", {"width": float("nan")}, "width = nan"),
         ("vgg19", {"dropout": 0.5}, "model 'vgg19' has no option 'dropout'; it has: num_classes, width, in_channels"),
+        ("math:sqrt", {}, "model 'math:sqrt' cannot be called with nothing: missing a required argument: 'x'"),
         ("digits_net", {"width": 0.5}, "width = 0.5: model 'digits_net' has no width multiplier"),
         ("no.such.module:net", {}, "cannot import module 'no.such.module'"),
         (":net", {}, "cannot import module ''"),

@@ -80,6 +80,17 @@ def test_a_part_is_missing(kit: Kit, state: State, key: str) -> None:
     refused(kit, state, key)
 
 
+@pytest.mark.parametrize("key", ["seed", "shapes", "masks", "history", "target_sparsity", "step"])
+def test_a_part_is_something_else(kit: Kit, state: State, key: str) -> None:
+    state[key] = None
+    refused(kit, state, key)
+
+
+def test_a_mask_is_something_else(kit: Kit, state: State) -> None:
+    state["masks"]["6.weight"] = [1, 2]
+    refused(kit, state, r"masks.*6\.weight.*must be the packed mask")
+
+
 @pytest.mark.parametrize("value", [{}, {"state": {}, "param_groups": []}, None, 3])
 def test_not_a_sparsifiers_state(kit: Kit, value: Any) -> None:
     refused(kit, value, "not a sparsifier's state_dict")

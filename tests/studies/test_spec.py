@@ -94,6 +94,7 @@ def test_a_parent_has_the_seed_of_its_run(tmp_path: Path) -> None:
     text = """
     [[runs]]
     method = "lth"
+    sparsity = 0.5
     seed = [1, 2]
     lr = 0.05
     parent = { method = "dense" }
@@ -105,7 +106,7 @@ def test_a_parent_has_the_seed_of_its_run(tmp_path: Path) -> None:
 
 
 def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> None:
-    (recipe,) = read_spec(write(tmp_path, "milestones = []")).recipes
+    (recipe,) = read_spec(write(tmp_path, "sparsity = 0.5\nmilestones = []")).recipes
     assert recipe.milestones == ()
 
 
@@ -116,9 +117,14 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
         ('[[runs]]\nmethod = "gmp"\ninitial_sparsity = 0.5', "unknown key 'initial_sparsity' for gmp"),
         ('[[runs]]\nmethod = "gnp"', "method='gnp': must be one of dense, "),
         ('epochs = ["3"]', "epochs='3': must be of type int"),
-        ("epochs = [3, 0]", "epochs=0: must be 1 or more"),
+        ("sparsity = 0.5\nepochs = [3, 0]", "epochs=0: must be 1 or more"),
         ("seed = []", "seed=[]: must have one value or more to try"),
-        ('sparsity = "0.9"\n[[runs]]\nmethod = "lth"\nparent = { method = "gmp" }', "sparsity='0.9': must be a number"),
+        (
+            'sparsity = "0.9"\n[[runs]]\nmethod = "lth"\nparent = { method = "gmp" }',
+            "sparsity='0.9': must be in [0, 1)",
+        ),
+        ('method = "vd"\nkl_scale = -1.0', "kl_scale=-1.0: must not be negative"),
+        ('method = "lth"\nsparsity = 0.5', "parent='': lth starts from a finished run, so it must be given"),
         ("packed = 0", "packed=0: must be a number of runs"),
         ("runs = 3", "runs=3: must be tables"),
         ("recipe = 3", "recipe=3: must be the name of a recipe file"),

@@ -40,6 +40,24 @@ _COLUMNS = """\
 - **extra cost**: beyond a dense step and what all methods take: masks, one byte per weight (two where whole filters
   are dropped), and one elementwise operation on the gradients. With `grow_batches` above 1, growth by gradient takes
   one float per weight more. How training FLOPs are counted is said in [FLOPs](flops.md).
+
+## A knob for a sparsity
+
+Given `sparsity`, `sis` searches for its tolerance and `vd` cuts to it in `finish()`. A trial of `str` is a whole
+training; `bisect_knob` chooses the next one, and says what it reached if it finds none:
+
+```python
+from granet.search import bisect_knob
+
+
+def sparsity_of(exponent: float) -> float:
+    sparsifier = train(granet.STR(s_init=-(10**exponent)))  # your training
+    sparsifier.finish()
+    return sparsifier.sparsity
+
+
+exponent = bisect_knob(sparsity_of, target=0.95, low=8, high=1, tolerance=0.01)
+```
 """
 
 _ORDER = (

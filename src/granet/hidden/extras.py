@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -34,6 +35,10 @@ class ExtraParameters:
             raise ValueError(
                 "optimizer: a learning-rate scheduler has its groups already; make the scheduler after sparsify(), "
                 "because this method adds parameters of its own to the optimizer"
+            )
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError(
+                "optimizer=LBFGS: cannot train the parameters that this method adds, it takes one group of them only"
             )
         try:
             for parent in sorted(set(homes)):

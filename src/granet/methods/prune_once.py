@@ -52,6 +52,7 @@ class PruneOnce(Method):
         return False
 
     def begin(self, net: SparseNet) -> None:
+        net.probe.finite({layer.name: layer.weight for layer in net.layers}, "model")
         net.keep_nonzero()
         left = net.counts
         net.prune_share(self.rate, magnitude, self.scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -18,8 +19,10 @@ from granet.scores import given
 from granet.search import bisect_knob
 from granet.units import SINGLE
 
-_NEAR = 0.005
+_NEAR = 0.01
 """The search is over when the sparsity is that near; the rest is taken from the smallest weights."""
+_JUMP = 0.05
+"""In a small net the sparsity moves in jumps: if the search has missed the place, so much may be left to these."""
 
 
 @register(
@@ -76,6 +79,7 @@ class SIS(Method):
         weights = probe.finite(probe.weights_of(state), "trained")
         batches = [(each_tensor(full_precision, inputs), targets) for inputs, targets in probe.draw(self.batches)]
         seen = watch(probe, state, batches)
+        _check_outputs(seen, weights)
         solve = partial(self._solve, net, seen, weights)
         solution = self._search(net, solve) if self.tolerance is None else solve(self.tolerance)
         sparsity = self.sparsity if self.has_target else _zeros(net, solution)
@@ -84,25 +88,26 @@ class SIS(Method):
 
     def _search(self, net: SparseNet, solve: Callable[[float], Tensors]) -> Tensors:
         """The solution whose sparsity is a little below the one asked for, so that enough weights are left."""
-        last: Tensors = {}
         enough: Tensors = {}  # is left by this one, of all that were tried the sparsest such
-        most = -1.0
+        most, tried = -1.0, []
 
         def sparsity_of(tolerance: float) -> float:
-            nonlocal last, enough, most
-            last = solve(tolerance)
-            sparsity = _zeros(net, last)
-            if most < sparsity <= self.sparsity:
-                enough, most = last, sparsity
+            nonlocal enough, most
+            solution = solve(tolerance)
+            sparsity = _zeros(net, solution)
+            tried.append(sparsity)
+            if most < sparsity <= self.sparsity + 1e-9:
+                enough, most = solution, sparsity
             return sparsity
 
-        try:
-            bisect_knob(sparsity_of, self.sparsity - _NEAR, 0, 1, _NEAR)
-        except ValueError as error:
-            if net.units != SINGLE and enough:
-                return enough
-            raise ValueError(f"sparsity={self.sparsity!r}: sis finds no tolerance for it ({error})") from error
-        return last
+        with suppress(ValueError):
+            bisect_knob(sparsity_of, self.sparsity - _NEAR / 2, 0, 1, _NEAR / 2 + 1e-9)
+        if enough and (net.units != SINGLE or most >= self.sparsity - _JUMP):
+            return enough
+        nearest = min(tried, key=lambda sparsity: abs(sparsity - self.sparsity))
+        raise ValueError(
+            f"sparsity={self.sparsity!r}: sis finds no tolerance for it, the nearest of {len(tried)} gave {nearest:.6g}"
+        )
 
     def _solve(self, net: SparseNet, seen: Mapping[str, Seen], weights: Tensors, tolerance: float) -> Tensors:
         solution = {}
@@ -118,6 +123,12 @@ def _constraints(seen: Seen, weight: Tensor, tolerance: float) -> list[Constrain
     return [
         constraint(partial(seen.preactivation, inputs), weight, seen.rectified, tolerance) for inputs in seen.inputs
     ]
+
+
+def _check_outputs(seen: Mapping[str, Seen], weights: Tensors) -> None:
+    for name, one in seen.items():
+        if not all(bool(one.preactivation(inputs, weights[name]).isfinite().all()) for inputs in one.inputs):
+            raise ValueError(f"batches: sis is to keep the outputs of {name!r}, but they are not finite everywhere")
 
 
 def _zeros(net: SparseNet, weights: Tensors) -> float:

@@ -44,7 +44,8 @@ class STR(Method):
     """
 
     sparsity: float = 0.0
-    """What a search over ``s_init`` aims at; a training says at its end how far it is from this. 0 asks for nothing."""
+    """What a search over ``s_init`` (by `granet.search.bisect_knob`) aims at; a training says at its end how far it is
+    from this. 0 asks for nothing."""
     s_init: float = -100.0
     s_decay: float | None = None
     """The weight decay of s; None: that of the weights."""

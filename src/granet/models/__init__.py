@@ -89,6 +89,11 @@ def _call(name: str, factory: Factory, facts: dict[str, int], width: float, opti
         arguments["width"] = width
     elif width != 1:
         raise ValueError(f"width = {width}: model {name!r} has no width multiplier, only 1 is possible")
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        given = ", ".join(arguments) or "nothing"
+        raise ValueError(f"model {name!r} cannot be called with {given}: {error}") from error
     model = factory(**arguments)
     if not isinstance(model, nn.Module):
         raise ValueError(f"model {name!r} returned {type(model).__name__}, not a torch.nn.Module")

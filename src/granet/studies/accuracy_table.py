@@ -62,7 +62,7 @@ class AccuracyTable:
         spread = seed_spread(comparisons)
         for one in comparisons:
             cell = one.cell
-            what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<30}{cell.sparsity:<5.0%}"
+            what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<36}{cell.sparsity:<5.0%}"
             state = f"{len(one.last)} of {len(self.seeds)} seeds" if cell.recipes(0) else "no recipe"
             printed = "-" if cell.accuracy is None else f"{cell.accuracy:.2f}"
             yield f"{what}{state:<14}paper {printed:<7}ours {in_words(one, spread)}"

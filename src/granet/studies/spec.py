@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
-from granet.methods import list_methods
+from granet.methods import create_method, list_methods
 from granet.training.recipe import DENSE, Recipe
 from granet.training.recipe_file import RecipeFile, check_type, read_recipe_file
 from granet.training.rundir import run_name
@@ -131,7 +131,12 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
     for key, value in asked.items():
         check_type(key, value)
     method_fields = {**recipe.method_fields, **{key: value for key, value in values.items() if key in fields}}
-    return Recipe.from_dict({**recipe.to_dict(), **asked, "method_fields": method_fields})
+    made = Recipe.from_dict({**recipe.to_dict(), **asked, "method_fields": method_fields})
+    if cls is not None:
+        create_method(made.method, **method_fields)  # a wrong value is found before anything runs
+        if cls.needs_trained and not made.parent:
+            raise ValueError(f"parent='': {made.method} starts from a finished run, so it must be given")
+    return made
 
 
 def _nearest(key: str, known: set[str]) -> str:
