@@ -302,7 +302,7 @@ class Sparsifier:
         try:
             self.finish()
         finally:
-            self._drop_hidden()  # also where there was nothing to finish
+            self._drop_hidden()  # also where it could not be finished
             if self._hooks is not None:
                 self._hooks.remove()
                 self._hooks = None
