@@ -222,7 +222,7 @@ def test_sis_says_what_it_reached() -> None:
         ({}, "sparsity: sis needs it"),
         ({"sparsity": 0.5, "tolerance": 0.1}, r"tolerance=0\.1: gives a sparsity of its own"),
         ({"tolerance": 1.0}, r"tolerance=1\.0: must be in \[0, 1\)"),
-        ({"tolerance": "small"}, r"tolerance='small': must be in \[0, 1\)"),
+        ({"tolerance": "small"}, r"tolerance='small': must be a number in \[0, 1\)"),
         ({"sparsity": 0.5, "iterations": 0}, "iterations=0: must be a whole number"),
     ],
 )

@@ -113,6 +113,23 @@ def test_gradients_may_be_cleared_in_place() -> None:
         assert torch.equal(value, found[1][name])
 
 
+def test_a_step_that_is_given_up_leaves_nothing_behind() -> None:
+    """Its gradients are cleared with those of the model, and the next backward pass is the one that counts."""
+    found = []
+    for passes in (1, 2):
+        model, optimizer, sparsifier = start(granet.VD(examples=40, log_sigma2=-4.0, end=6))
+        for step in range(STEPS):
+            x, y = batch(step)
+            for _ in range(passes):
+                torch.manual_seed(step)
+                model.zero_grad()
+                functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        found.append(sparsifier.state_dict()["hidden"]["log_sigma2"])
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name])
+
+
 def test_a_training_is_the_one_written_out() -> None:
     """theta and log sigma^2 by autograd through loss + weight * KL, with the same noise and torch's own optimizer."""
     method = granet.VD(examples=40, log_sigma2=-4.0, start=2, end=6, threshold=1.0, every=4)

@@ -121,7 +121,7 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
         ("seed = []", "seed=[]: must have one value or more to try"),
         (
             'sparsity = "0.9"\n[[runs]]\nmethod = "lth"\nparent = { method = "gmp" }',
-            "sparsity='0.9': must be in [0, 1)",
+            "sparsity='0.9': must be a number in [0, 1)",
         ),
         ('method = "vd"\nkl_scale = -1.0', "kl_scale=-1.0: must not be negative"),
         ('method = "lth"\nsparsity = 0.5', "parent='': lth starts from a finished run, so it must be given"),

@@ -116,7 +116,9 @@ class Method(ABC):
 
 def check_share(field: str, value: float) -> None:
     """A share of weights that may be nothing but not everything."""
-    if not isinstance(value, int | float) or not 0 <= value < 1:
+    if not isinstance(value, int | float):
+        raise ValueError(f"{field}={value!r}: must be a number in [0, 1)")
+    if not 0 <= value < 1:
         raise ValueError(f"{field}={value!r}: must be in [0, 1)")
 
 
