@@ -36,10 +36,6 @@ WHY: Mapping[str, str] = {
 """Why a row is that far below."""
 
 REMARKS: Mapping[str, str] = {
-    "Deep-R": (
-        "in this run, connections that went and were drawn again at once kept their momentum, which happens in the"
-        " layers that are dense here, the first and the last. They do not any more; it is to be run again."
-    ),
     "Magnitude at initialisation": (
         "the last layer starts from the narrowest distribution, a deviation of 0.01, so that the largest initial"
         " weights of the whole network leave it a single one of 5,120, the least that any layer keeps: one weight has"
