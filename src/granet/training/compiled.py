@@ -24,9 +24,17 @@ SETTINGS = {
 
 
 @cache
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, compiled anew for every kind of arguments that it meets."""
-    compile = torch.compile(function, dynamic=False)
+def compiled(function: Callable[..., Any], beside: bool = False) -> Callable[..., Any]:
+    """The function, compiled anew for every kind of arguments that it meets.
+
+    ``beside``: its weight gradients are made on a stream of their own.
+    """
+    options: dict[str, Any] = {}
+    if beside:
+        from granet.training.beside import OPTIONS  # torch's compiler comes with it
+
+        options = OPTIONS
+    compile = torch.compile(function, dynamic=False, options=options)
     settings = {name: value for name, value in SETTINGS.items() if hasattr(torch._dynamo.config, name)}
 
     @wraps(function)

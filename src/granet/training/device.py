@@ -24,6 +24,11 @@ def prepare_device(device: torch.device, deterministic: bool) -> None:
     torch.backends.cudnn.benchmark = not deterministic
 
 
+def alone() -> bool:
+    """Whether this run has the GPU to itself: those side by side have each a stream of their own."""
+    return torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
 @contextmanager
 def enough_memory(device: torch.device) -> Iterator[None]:
     """Out of device memory becomes a ValueError that says how much there was and how much more was wanted."""

@@ -16,9 +16,13 @@ from torch import Tensor, nn
 from granet.hidden import as_it_is
 from granet.sparsifier import Sparsifier
 from granet.training.compiled import compiled
+from granet.training.device import alone
 from granet.training.gate import GATE
 from granet.training.rounded import RoundedWeights, counted_apart
 from granet.training.step import Loss
+
+FIRST = -1
+"""The priority of a step's stream: what runs beside it takes what it leaves."""
 
 WARM_UP = 3
 """Steps before capture: libraries choose their kernels and allocate their workspaces in these."""
@@ -246,7 +250,7 @@ def _capture(
     """
     before = [tensor.clone() for tensor in state]
     current = torch.cuda.current_stream()
-    own = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # type: ignore[no-untyped-call]
+    own = torch.cuda.Stream(priority=FIRST) if alone() else current  # type: ignore[no-untyped-call]
     own.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
     with GATE.alone():

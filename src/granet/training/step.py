@@ -18,6 +18,7 @@ from granet.layer_table import runs_kernels
 from granet.sparsifier import Sparsifier
 from granet.training.batches import Normaliser
 from granet.training.compiled import compiled
+from granet.training.device import alone
 from granet.training.narrow import NarrowConvolutions
 
 Step = Callable[[Tensor, Tensor], None]
@@ -41,8 +42,9 @@ def loss_function(
 
     It reads ``copies`` instead of the parameters that have these names.
     """
-    function = compiled(loss_and_sums) if compile else loss_and_sums
-    narrow = compile and precision == "bfloat16" and runs_kernels(next(model.parameters()).device)
+    on_gpu = compile and runs_kernels(next(model.parameters()).device)
+    function = compiled(loss_and_sums, beside=on_gpu and alone()) if compile else loss_and_sums
+    narrow = on_gpu and precision == "bfloat16"
     return partial(function, model, copies or {}, precision, label_smoothing, narrow)
 
 

@@ -1,0 +1,131 @@
+"""Weight gradients beside the rest of a backward pass: on a stream of their own, as nothing in it waits for them.
+
+A layer's two gradients come from the same numbers, but only that of its inputs is needed to go on. So the other one is
+made beside what comes next, mostly the gradient of a norm: that keeps the memory busy, a convolution the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+
+KEPT = 2**31
+"""Bytes of inputs that may wait for their stream at a time."""
+
+aten = torch.ops.aten
+
+
+class Side:
+    """A second stream of work, and what it reads: memory that must not be used again before it has."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._read: list[Tensor] = []
+        self._bytes = 0
+
+    def fork(self, *read: Tensor) -> None:
+        """What comes next on the stream may read these, as they are now."""
+        if self._bytes > KEPT:
+            self.join()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        self._read += read
+        self._bytes += sum(tensor.nbytes for tensor in read)
+
+    def join(self) -> None:
+        """What comes next on the current stream finds all work of this one done."""
+        torch.cuda.current_stream().wait_stream(self.stream)
+        self._read.clear()
+        self._bytes = 0
+
+
+@cache
+def _side(device: torch.device, stream: int) -> Side:
+    return Side(device)
+
+
+def _side_of_this(tensor: Tensor) -> Side:
+    return _side(tensor.device, torch.cuda.current_stream(tensor.device).cuda_stream)
+
+
+@torch.library.custom_op("granet::weight_gradient_beside", mutates_args=())
+def weight_gradient(
+    gradient: Tensor, images: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """Of a convolution. Nobody may read it before :func:`join`, nor write to the images or the gradient until then."""
+    arguments = gradient, images, weight, stride, padding, dilation, groups
+    if gradient.device.type != "cuda":
+        return _weight_gradient(*arguments)
+    side = _side_of_this(gradient)
+    side.fork(gradient, images)
+    with torch.cuda.stream(side.stream):
+        return _weight_gradient(*arguments)
+
+
+def _weight_gradient(
+    gradient: Tensor, images: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Tensor:
+    rest = None, stride, padding, dilation, False, [0, 0], groups, [False, True, False]
+    made: Tensor = aten.convolution_backward(gradient, images, weight, *rest)[1]
+    return made
+
+
+weight_gradient.register_fake(_weight_gradient)
+
+
+@torch.library.custom_op("granet::join_gradients", mutates_args={"gradients"})
+def join(gradients: Sequence[Tensor]) -> None:
+    """From here on they may be read."""
+    if gradients[0].device.type == "cuda":
+        _side_of_this(gradients[0]).join()
+
+
+@join.register_fake
+def _(gradients: Sequence[Tensor]) -> None:
+    return None
+
+
+class GradientsBeside(CustomGraphPass):
+    """Takes the weight gradients out of a compiled backward pass that only hands them on."""
+
+    def __call__(self, graph: fx.Graph) -> None:
+        backward = graph.find_nodes(op="call_function", target=aten.convolution_backward.default)
+        if beside := [made for node in backward if (made := _apart(graph, node)) is not None]:
+            with graph.inserting_before(graph.output_node()):
+                graph.call_function(torch.ops.granet.join_gradients.default, (beside,))
+
+    def uuid(self) -> Any:
+        return get_hash_for_files((__file__,))
+
+
+def _apart(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
+    """The weight gradient, made by itself; None if something in the graph reads it, or there is nothing beside it."""
+    arguments: Any = node.args
+    *inputs, _, stride, padding, dilation, transposed, _, groups, (of_images, of_weight, of_bias) = arguments
+    if transposed or not (of_images and of_weight):
+        return None
+    (old,) = (user for user in node.users if user.args[1] == 1)
+    if set(old.users) != {graph.output_node()}:
+        return None
+    with graph.inserting_after(node):
+        called = (*inputs, stride, padding, dilation, groups)
+        made = graph.call_function(torch.ops.granet.weight_gradient_beside.default, called)
+    made.meta["val"] = old.meta["val"]
+    old.replace_all_uses_with(made)
+    graph.erase_node(old)
+    node.args = (*arguments[:-1], [True, False, of_bias])
+    return made
+
+
+OPTIONS: dict[str, Any] = {
+    "post_grad_custom_post_pass": GradientsBeside(),
+    # What a stream beside reads must not be written to: the compiler knows of one stream alone.
+    "allow_buffer_reuse": False,
+    "inplace_buffers": False,
+}
+"""Of torch's compiler."""
