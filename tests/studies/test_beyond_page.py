@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from granet.studies.beyond_page import PLAIN, page
-from granet.studies.compare import Comparison
+from granet.studies.compare import Comparison, with_spread
 from granet.studies.results_figure import against_flops
 from granet.studies.tables import Cell
 
@@ -26,9 +26,9 @@ MEASURED = {
 
 
 def test_every_row_is_compared_with_plain_granet() -> None:
-    text = page("beyond", list(MEASURED.values()))
-    plain, lamp = math.sqrt(0.5 / 2), math.sqrt(2 / 2)
+    text = page("beyond", with_spread(list(MEASURED.values())))
     spread = math.sqrt((0.5 + 2) / 2)
+    plain = lamp = spread / math.sqrt(2)
     assert "## VGG-19 on CIFAR-100, 98%" in text and text.count("\n## ") == 1
     assert f"| {PLAIN} | 71.50 ± {plain:.2f}, n=2 |  | 0.085 | 0.310 |" in text
     assert f"| + LAMP score | 73.00 ± {lamp:.2f}, n=2 | +1.50 ± {math.hypot(plain, lamp):.2f} | 0.065 | 0.250 |" in text

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from granet.studies import beyond_page, results_page, zoo_page
-from granet.studies.compare import Comparison, compare, seed_spread
+from granet.studies.compare import Comparison, compare
 from granet.studies.reproducible import PAGES, Selection, write_text
 from granet.studies.results import keep, read_results
 from granet.studies.results_figure import against_flops, against_sparsity
-from granet.studies.results_page import NAMES, in_words, measured, with_results
+from granet.studies.results_page import measured, with_results
 from granet.studies.tables import Cell, cells
+from granet.studies.wording import NAMES, in_words
 from granet.training.recipe import Recipe
 from granet.training.rundir import run_name
 
@@ -58,14 +59,12 @@ class AccuracyTable:
         keep(recipe, out, results, self.name)
 
     def lines(self, results: Path) -> Iterator[str]:
-        comparisons = compare(self.cells, read_results(results), self.seeds)
-        spread = seed_spread(comparisons)
-        for one in comparisons:
+        for one in compare(self.cells, read_results(results), self.seeds):
             cell = one.cell
             what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<36}{cell.sparsity:<5.0%}"
             state = f"{len(one.last)} of {len(self.seeds)} seeds" if cell.recipes(0) else "no recipe"
             printed = "-" if cell.accuracy is None else f"{cell.accuracy:.2f}"
-            yield f"{what}{state:<14}paper {printed:<7}ours {in_words(one, spread)}"
+            yield f"{what}{state:<14}paper {printed:<7}ours {in_words(one)}"
 
     def write(self, results: Path, root: Path) -> Iterator[Path]:
         """All cells, whatever part was chosen: a page is of a whole table."""

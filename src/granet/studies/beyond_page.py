@@ -6,8 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from granet.studies.compare import Comparison, seed_spread
-from granet.studies.results_page import NAMES, arranged, heading, in_words, mean_of, measured, of
+from granet.studies.compare import Comparison
+from granet.studies.results_page import arranged, measured, of
+from granet.studies.wording import NAMES, heading, in_words, mean_of
 
 PLAIN = "GraNet (s_i=0)"
 """The row that the others change."""
@@ -18,14 +19,13 @@ instead of steps; mask updates every 250 steps instead of 1000, which regrow 20 
 pruning by the LAMP score instead of magnitude.
 
 Test accuracy of the last epoch in percent, mean over n seeds ± its standard error; then the difference from {PLAIN}
-with its standard error. FLOPs of inference and of training are shares of the dense network's. Where one seed was run,
-its deviation is taken from the cells with several. `-` is not run yet.
+with its standard error. FLOPs of inference and of training are shares of the dense network's. The deviation over
+seeds is pooled over all cells with several. `-` is not run yet.
 """
 
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page, with its figure if anything was measured."""
-    spread = seed_spread(comparisons)
     parts = [heading(table), _INTRODUCTION]
     if measured(comparisons):
         parts.append(f"![accuracy against FLOPs]({table}.png)\n")
@@ -33,24 +33,24 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         dense, columns, rows = arranged(of(comparisons, model, data))
         for place, sparsity in enumerate(columns):
             parts.append(f"## {NAMES[model]} on {NAMES[data]}, {sparsity:.0%}\n")
-            parts.append("\n".join(_markdown(dense, [cells[place] for cells in rows.values()], spread)) + "\n")
+            parts.append("\n".join(_markdown(dense, [cells[place] for cells in rows.values()])) + "\n")
     return "\n".join(parts)
 
 
-def _markdown(dense: Comparison | None, cells: Sequence[Comparison], spread: float | None) -> list[str]:
+def _markdown(dense: Comparison | None, cells: Sequence[Comparison]) -> list[str]:
     lines = ["| method | accuracy | difference | inference FLOPs | training FLOPs |", "| --- | --- | --- | --- | --- |"]
     plain = next(one for one in cells if one.cell.row == PLAIN)
     for one in cells if dense is None else (dense, *cells):
-        difference = "" if one is plain else _difference(one, plain, spread)
-        shown = (one.cell.row, in_words(one, spread), difference, mean_of(one.test_flops), mean_of(one.train_flops))
+        difference = "" if one is plain else _difference(one, plain)
+        shown = (one.cell.row, in_words(one), difference, mean_of(one.test_flops), mean_of(one.train_flops))
         lines.append(f"| {' | '.join(shown)} |")
     return lines
 
 
-def _difference(one: Comparison, plain: Comparison, spread: float | None) -> str:
+def _difference(one: Comparison, plain: Comparison) -> str:
     if not one.last or not plain.last:
         return "-"
     difference = f"{statistics.mean(one.last) - statistics.mean(plain.last):+.2f}"
-    errors = [each.standard_error(spread) for each in (one, plain)]
+    errors = [each.standard_error for each in (one, plain)]
     known = [error for error in errors if error is not None]
     return f"{difference} ± {math.hypot(*known):.2f}" if len(known) == len(errors) else difference

@@ -19,8 +19,8 @@ from granet.studies.budgets import (
     resnet50,
 )
 from granet.studies.reproducible import PAGES, Selection, write_text
-from granet.studies.results_page import NAMES, heading
 from granet.studies.tables import Cell, cells
+from granet.studies.wording import NAMES, heading
 from granet.training.recipe import Recipe
 
 NAME = "budgets"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from granet.studies.tables import Cell
 from granet.training.rundir import run_name
@@ -20,11 +20,13 @@ class Comparison:
     cell: Cell
     last: tuple[float, ...]
     """Test accuracy of the last epoch, in percent."""
-    best: tuple[float, ...]
-    """Test accuracy of the epoch that validation chooses, in percent; empty without a validation part."""
+    as_paper: tuple[float, ...] = ()
+    """Test accuracy of the best test epoch at the final sparsity, in percent."""
     test_flops: tuple[float, ...] = ()
     """Of inference, as shares of the dense network's."""
     train_flops: tuple[float, ...] = ()
+    spread: float | None = None
+    """The deviation of a run over seeds, from :func:`with_spread`."""
 
     @property
     def difference(self) -> float | None:
@@ -32,16 +34,18 @@ class Comparison:
         printed = self.cell.accuracy
         return statistics.mean(self.last) - printed if self.last and printed is not None else None
 
-    def standard_error(self, spread: float | None) -> float | None:
-        """Of the difference, or of our mean where the paper prints nothing.
-
-        ``spread`` is the deviation over seeds, for want of one where only one seed was run.
-        """
-        ours = statistics.stdev(self.last) if len(self.last) > 1 else spread
-        theirs = 0.0 if self.cell.accuracy is None else self.cell.std if self.cell.std is not None else spread
-        if not self.last or ours is None or theirs is None:
+    @property
+    def standard_error(self) -> float | None:
+        """Of the difference, or of our mean where the paper prints nothing."""
+        if not self.last or self.spread is None:
             return None
-        return math.sqrt(ours**2 / len(self.last) + theirs**2 / PAPER_SEEDS)
+        theirs = 0.0 if self.cell.accuracy is None else 1 / PAPER_SEEDS
+        return self.spread * math.sqrt(1 / len(self.last) + theirs)
+
+    @property
+    def by_papers_protocol(self) -> Comparison:
+        """The same with the best test epoch in place of the last one."""
+        return replace(self, last=self.as_paper)
 
 
 def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], seeds: Sequence[int]) -> list[Comparison]:
@@ -50,16 +54,32 @@ def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], see
     for cell in cells:
         names = [run_name(recipes[-1]) for seed in seeds if (recipes := cell.recipes(seed))]
         rows = [results[name] for name in names if name in results]
-        measured = ("accuracy_last", "accuracy_best", "test_flops", "train_flops")
-        values = (tuple(float(row[name]) for row in rows if row.get(name)) for name in measured)
-        compared.append(Comparison(cell, *values))
-    return compared
+        last, as_paper, inference, training = (
+            tuple(float(row[name]) for row in rows if row.get(name))
+            for name in ("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops")
+        )
+        compared.append(Comparison(cell, last, as_paper, inference, training))
+    return with_spread(compared)
 
 
-def seed_spread(comparisons: Iterable[Comparison]) -> float | None:
-    """The deviation of a run over seeds, pooled over all cells with two seeds or more; None if there are none."""
-    several = [one.last for one in comparisons if len(one.last) > 1]
-    freedom = sum(len(last) - 1 for last in several)
-    return (
-        math.sqrt(sum(statistics.variance(last) * (len(last) - 1) for last in several) / freedom) if freedom else None
-    )
+def with_spread(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Each with the spread of its network and data set.
+
+    Few seeds tell little about one cell, so the deviation is pooled: over our cells with two seeds or more, and over
+    those for which the paper prints one. None if there are none of either.
+    """
+    variances: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for one in comparisons:
+        known = variances.setdefault((one.cell.model, one.cell.data), [])
+        if len(one.last) > 1:
+            known.append((statistics.variance(one.last), len(one.last) - 1))
+        if one.cell.std is not None:
+            known.append((one.cell.std**2, PAPER_SEEDS - 1))
+    pooled = {where: _pooled(known) for where, known in variances.items()}
+    return [replace(one, spread=pooled[one.cell.model, one.cell.data]) for one in comparisons]
+
+
+def _pooled(variances: Sequence[tuple[float, int]]) -> float | None:
+    """The deviation from variances and their degrees of freedom."""
+    freedom = sum(degrees for _, degrees in variances)
+    return math.sqrt(sum(variance * degrees for variance, degrees in variances) / freedom) if freedom else None

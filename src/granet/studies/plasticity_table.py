@@ -17,7 +17,7 @@ from granet.studies.plasticity_file import read_study
 from granet.studies.plasticity_results import Point, check_kept, means, point_of, rate_drops
 from granet.studies.reproducible import PAGES, Selection, write_text
 from granet.studies.results import COLUMNS, keep, read_results
-from granet.studies.results_page import heading
+from granet.studies.wording import heading
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import find_recipe
 from granet.training.records import EpochRecord

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from granet.files import atomic
-from granet.studies.compare import Comparison, seed_spread
-from granet.studies.results_page import NAMES, arranged, measured, of
+from granet.studies.compare import Comparison
+from granet.studies.results_page import arranged, measured, of
+from granet.studies.wording import NAMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,12 +30,11 @@ def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
 
 def against_flops(comparisons: Sequence[Comparison], path: Path) -> None:
     """Accuracy, with its standard error, against what inference and training take; a colour for each row."""
-    spread = seed_spread(comparisons)
     known = [one for one in comparisons if one.last]
     _draw(
         [
-            lambda axes: _costs(axes, known, spread, "inference", lambda one: one.test_flops),
-            lambda axes: _costs(axes, known, spread, "training", lambda one: one.train_flops),
+            lambda axes: _costs(axes, known, "inference", lambda one: one.test_flops),
+            lambda axes: _costs(axes, known, "training", lambda one: one.train_flops),
         ],
         path,
     )
@@ -83,7 +83,6 @@ def _sparsities(axes: Axes, part: Sequence[Comparison]) -> None:
 def _costs(
     axes: Axes,
     known: Sequence[Comparison],
-    spread: float | None,
     what: str,
     flops: Callable[[Comparison], Sequence[float]],
 ) -> None:
@@ -97,7 +96,7 @@ def _costs(
             axes.errorbar(
                 statistics.mean(flops(one)),
                 accuracy,
-                yerr=one.standard_error(spread),
+                yerr=one.standard_error,
                 fmt=marks[one.cell.sparsity],
                 color=f"C{rows.index(one.cell.row)}",
                 label=f"{one.cell.row}, {one.cell.sparsity:.0%}",

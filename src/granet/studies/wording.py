@@ -1,0 +1,39 @@
+"""How pages of results say things."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from granet.studies.compare import Comparison
+
+NAMES = {"vgg19": "VGG-19", "resnet50": "ResNet-50", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+
+
+def heading(table: str) -> str:
+    """What stands at the top of every page."""
+    return f"# {table}\n\nMade by `granet reproduce {table} --write` from the files in `results/`; do not edit.\n"
+
+
+def in_words(one: Comparison) -> str:
+    """Our mean, the number of seeds, the difference from the paper if that prints a number, and the standard error."""
+    if not one.last:
+        return "-"
+    ours = f"{statistics.mean(one.last):.2f}"
+    if one.difference is None:
+        return f"{ours}{_sure(one)}, n={len(one.last)}"
+    return f"{ours}, n={len(one.last)} ({difference(one)})"
+
+
+def difference(one: Comparison) -> str:
+    """Ours minus the paper's number, and the standard error."""
+    return f"{one.difference:+.2f}{_sure(one)}"
+
+
+def _sure(one: Comparison) -> str:
+    return "" if one.standard_error is None else f" ± {one.standard_error:.2f}"
+
+
+def mean_of(shares: Sequence[float]) -> str:
+    """Of the FLOPs of several seeds."""
+    return f"{statistics.mean(shares):.3f}" if shares else "-"
