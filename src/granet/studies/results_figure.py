@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from granet.files import atomic
 from granet.studies.compare import Comparison
@@ -18,13 +18,19 @@ if TYPE_CHECKING:
 
 Paint = Callable[["Axes"], None]
 
+COLOURS = [f"C{number}" for number in range(10)] + ["black", "gold", "navy", "lime"]
+MARGIN = 0.2
+"""Points beyond our own that a panel shows."""
+
 
 def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
-    """A panel for each network and data set: ours drawn through, the paper's dashed."""
+    """A panel for each network and data set: ours drawn through, the paper's dashed; a colour for each row."""
+    done = dict.fromkeys(one.cell.row for one in comparisons if one.last and one.cell.sparsity > 0)
+    colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(done)}
     panels: list[Paint] = []
     for model, data in measured(comparisons):
         part = of(comparisons, model, data)
-        panels.append(lambda axes, part=part: _sparsities(axes, part))  # type: ignore[misc]
+        panels.append(lambda axes, part=part: _sparsities(axes, part, colours))  # type: ignore[misc]
     _draw(panels, path)
 
 
@@ -41,33 +47,41 @@ def against_flops(comparisons: Sequence[Comparison], path: Path) -> None:
 
 
 def _draw(panels: Sequence[Paint], path: Path) -> None:
+    """The panels in rows of two, and one legend for all of them at the side."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)
-    drawing = Figure(figsize=(7 * columns, 4.2 * rows), layout="constrained")
+    drawing = Figure(figsize=(6 * columns + 2.5, 4.2 * rows), layout="constrained")
     FigureCanvasAgg(drawing)
+    named: dict[str, Any] = {}
     for place, paint in enumerate(panels, start=1):
         axes = drawing.add_subplot(rows, columns, place)
         paint(axes)
         axes.grid(alpha=0.3)
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    drawing.legend(list(named.values()), list(named), loc="outside right upper", fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as temporary:
         drawing.savefig(temporary, dpi=120, metadata={"Software": None})
 
 
-def _sparsities(axes: Axes, part: Sequence[Comparison]) -> None:
+def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, str]) -> None:
     dense, columns, rows = arranged(part)
     places = range(len(columns))
-    done = {name: cells for name, cells in rows.items() if any(one.last for one in cells)}
-    for number, (name, cells) in enumerate(done.items()):
+    for name, cells in rows.items():
         known = [(place, statistics.mean(one.last)) for place, one in zip(places, cells, strict=True) if one.last]
-        axes.plot(*zip(*known, strict=True), "o-", color=f"C{number}", label=name)
-        printed = [math.nan if one.cell.accuracy is None else one.cell.accuracy for one in cells]
-        axes.plot(places, printed, "x--", color=f"C{number}", alpha=0.5)
+        if known:
+            axes.plot(*zip(*known, strict=True), "o-", color=colours[name], label=name)
     if dense is not None and dense.last:
         axes.axhline(statistics.mean(dense.last), color="0.5", linewidth=1, label="Dense")
+    low, high = axes.get_ylim()  # what of the paper's lies far off is cut
+    for name, cells in rows.items():
+        if any(one.last for one in cells):
+            printed = [math.nan if one.cell.accuracy is None else one.cell.accuracy for one in cells]
+            axes.plot(places, printed, "x--", color=colours[name], alpha=0.5)
     compared = any(one.cell.accuracy is not None for one in part)
     what = f"{NAMES[part[0].cell.model]} on {NAMES[part[0].cell.data]}"
     axes.set(
@@ -76,8 +90,8 @@ def _sparsities(axes: Axes, part: Sequence[Comparison]) -> None:
         ylabel="test accuracy, last epoch (%)",
         xticks=list(places),
         xticklabels=[f"{column:.0%}" for column in columns],
+        ylim=(low - MARGIN, high + MARGIN),
     )
-    axes.legend(loc="lower left", fontsize="small")
 
 
 def _costs(
@@ -102,4 +116,3 @@ def _costs(
                 label=f"{one.cell.row}, {one.cell.sparsity:.0%}",
             )
     axes.set(xlabel=f"FLOPs of {what}, dense = 1", ylabel="test accuracy, last epoch (%)")
-    axes.legend(fontsize="small")
