@@ -32,13 +32,13 @@ class Side:
         """What comes next on the stream may read these, as they are now."""
         if self._bytes > KEPT:
             self.join()
-        self.stream.wait_stream(torch.cuda.current_stream())
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         self._read += read
         self._bytes += sum(tensor.nbytes for tensor in read)
 
     def join(self) -> None:
         """What comes next on the current stream finds all work of this one done."""
-        torch.cuda.current_stream().wait_stream(self.stream)
+        torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
         self._read.clear()
         self._bytes = 0
 
