@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from granet.report.curves import Curves, curves_of
 from granet.report.draw import layer_budget
 from granet.report.read import ReportedRun, read_run
+from granet.report.words import short
 from granet.training import Recipe
 
 figure = pytest.importorskip("matplotlib.figure")
@@ -51,3 +53,36 @@ def test_a_budget_beside_fixed_ones(make_run: Make) -> None:
     }
     assert [text.get_text() for text in axes.get_yticklabels()] == ["features.0.weight", "classifier.weight"]
     assert axes.get_xlim() == (0, 1) and axes.get_ylim()[0] > axes.get_ylim()[1]  # the first layer on top
+
+
+def test_a_loss_that_is_lost_ends_in_a_cross(make_run: Make) -> None:
+    loss = curves_of([])[1]
+    well = read_run(make_run())
+    lost = replace(well, records=[*well.records[:2], replace(well.records[2], train_loss=math.inf)])
+    curve, cross, other = drawn(loss, [lost, well])
+    assert curve[1][:2] == [1, 0.5] and math.isnan(curve[1][2]) and cross == ([2], [0.5])
+    assert other == ([1, 2, 3], [1, 1 / 2, 1 / 3])
+
+
+@pytest.mark.parametrize(("losses", "scale"), [((5.0, 1.0, 0.01), "linear"), ((5.0, 1.0, 0.001), "log")])
+def test_losses_far_apart_are_shown_on_a_logarithmic_scale(
+    make_run: Make, losses: tuple[float, ...], scale: str
+) -> None:
+    run = read_run(make_run())
+    records = [replace(record, train_loss=loss) for record, loss in zip(run.records, losses, strict=True)]
+    axes = figure.Figure().subplots()
+    curves_of([])[1].paint(axes, [replace(run, records=records)], ["#000000"])
+    assert axes.get_yscale() == scale
+
+
+def test_lines_on_one_another_show_all_of_them(make_run: Make) -> None:
+    runs = [read_run(make_run(name)) for name in "abc"]
+    axes = figure.Figure().subplots()
+    curves_of(runs)[3].paint(axes, runs, ["#000000"] * 3)
+    widths = [line.get_linewidth() for line in axes.lines]
+    assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
+
+
+def test_a_name_too_long_for_a_figure_loses_its_middle() -> None:
+    assert short("a" * 40) == "a" * 40
+    assert short("begin" + "x" * 50 + "end") == "begin" + "x" * 14 + "…" + "x" * 16 + "end"

@@ -26,10 +26,16 @@ GRANET = Recipe(method_fields={"sparsity": 0.9})
             [GRANET, replace(GRANET, data="cifar10", model="vgg19")],
             ["granet 0.9, digits_net on digits", "granet 0.9, vgg19 on cifar10"],
         ),
-        ([GRANET, replace(GRANET, lr=0.2)], ["run0", "run1"]),
+        ([GRANET, replace(GRANET, lr=0.2)], ["granet 0.9, lr 0.1", "granet 0.9, lr 0.2"]),
+        (  # the start is told though the seeds alone would tell them apart
+            [replace(GRANET, method_fields={"sparsity": 0.9, "initial_sparsity": 0.5}), replace(GRANET, seed=1)],
+            ["granet 0.9 from 0.5, seed 0", "granet 0.9, seed 1"],
+        ),
+        ([GRANET, replace(GRANET, seed=1, observe=("overlap",))], ["granet 0.9, seed 0", "granet 0.9, seed 1"]),
+        ([GRANET, replace(GRANET, exclude=("layer",) * 20)], ["run0", "run1"]),
     ],
 )
-def test_the_shortest_that_differs(make_run: Callable[..., Path], recipes: list[Recipe], expected: list[str]) -> None:
+def test_what_differs_is_told(make_run: Callable[..., Path], recipes: list[Recipe], expected: list[str]) -> None:
     runs = [read_run(make_run(f"run{index}", recipe)) for index, recipe in enumerate(recipes)]
     assert labels(runs) == expected
 

@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from granet.report.draw import line_legend
+from granet.report.draw import MUTED, line_legend
 from granet.report.read import ReportedRun
-from granet.report.words import share
+from granet.report.words import diverged, share
 from granet.training.records import EpochRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+WIDE = 1000
+"""From this ratio on, losses are shown on a logarithmic scale."""
 
 
 class Paint(Protocol):
@@ -39,7 +43,7 @@ def curves_of(runs: Sequence[ReportedRun]) -> tuple[Curves, ...]:
 
 
 def _accuracy(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    thin = 1.0 if len(runs) <= 4 else 0.6
+    thin = 1.0 if len(runs) <= 4 else 0.8
     for run, colour in zip(runs, colours, strict=True):
         _curve(axes, run, lambda record: 100 * record.train_accuracy, color=colour, linestyle=":", linewidth=thin)
         _curve(axes, run, lambda record: _percent(record.val_accuracy), color=colour, linestyle="--", linewidth=thin)
@@ -49,23 +53,35 @@ def _accuracy(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -
 
 
 def _loss(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+    finite = [record.train_loss for run in runs for record in run.records if math.isfinite(record.train_loss)]
     for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: record.train_loss, color=colour)
+        _curve(axes, run, _finite_loss, color=colour)
+        before = [record for record in run.records if record.epoch < (diverged(run) or 0)]
+        if before:  # where the curve ends
+            axes.plot(before[-1].epoch, before[-1].train_loss, "x", color=colour, markersize=8)
     _by_epoch(axes, "training loss")
+    if not finite:
+        axes.text(0.5, 0.5, "no finite loss", transform=axes.transAxes, ha="center", color=MUTED)
+    elif min(finite) > 0 and max(finite) > WIDE * min(finite):
+        axes.set(yscale="log", ylabel="training loss, logarithmic")
+
+
+def _finite_loss(record: EpochRecord) -> float:
+    return record.train_loss if math.isfinite(record.train_loss) else math.nan
 
 
 def _sparsity(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    for run, colour in zip(runs, colours, strict=True):
+    for run, colour, width in zip(runs, colours, _widths(len(runs)), strict=True):
         _curve(axes, run, lambda record: 100 * record.target_sparsity, color=colour, linestyle=":", linewidth=3)
-        _curve(axes, run, lambda record: 100 * record.sparsity, color=colour)
+        _curve(axes, run, lambda record: 100 * record.sparsity, color=colour, linewidth=width)
     _by_epoch(axes, "sparsity (%)")
     axes.set_ylim(-3, 103)
     line_legend(axes, {"achieved": "-", "asked": ":"})
 
 
 def _learning_rate(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: record.lr, color=colour, drawstyle="steps-pre")
+    for run, colour, width in zip(runs, colours, _widths(len(runs)), strict=True):
+        _curve(axes, run, lambda record: record.lr, color=colour, linewidth=width, drawstyle="steps-pre")
     _by_epoch(axes, "learning rate")
     axes.set_yscale("log")
 
@@ -91,7 +107,12 @@ _ALWAYS = (
         _accuracy,
         lambda record: f"test {share(record.test_accuracy, 2)}",
     ),
-    Curves("Training loss", "Mean training loss of each epoch.", _loss, lambda record: f"{record.train_loss:.4g}"),
+    Curves(
+        "Training loss",
+        "Mean training loss of each epoch; a cross where it stops being a finite number.",
+        _loss,
+        lambda record: f"{record.train_loss:.4g}",
+    ),
     Curves(
         "Sparsity",
         "Zeros among the sparsified weights: achieved solid, asked by the schedule dotted.",
@@ -132,6 +153,11 @@ def _curve(axes: Axes, run: ReportedRun, value: Callable[[EpochRecord], float], 
     axes.plot(epochs, [value(record) for record in run.records], marker=marker, markersize=4, **style)
 
 
+def _widths(count: int) -> list[float]:
+    """Of lines that may lie on one another: the first show as a rim of the last."""
+    return [1.6 + 2.0 * (count - 1 - index) / max(count - 1, 1) for index in range(count)]
+
+
 def _percent(value: float | None) -> float:
     return math.nan if value is None else 100 * value
 
@@ -140,5 +166,5 @@ def _by_epoch(axes: Axes, ylabel: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set(xlabel="epoch", ylabel=ylabel)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid()

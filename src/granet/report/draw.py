@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from granet.report.read import ReportedRun
+from granet.report.words import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+PANEL = (4.6, 3.0)
+"""Inches of a figure that stands beside others."""
+ABOVE: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 4, "borderaxespad": 0}
+"""Where a legend hides nothing."""
 INK, MUTED, GRID = "#1f2430", "#697080", "#d8dce4"
 SHARES = {0: "0", 0.01: "1", 0.1: "10", 0.25: "25", 0.5: "50", 1: "100"}  # ticks of a square-root scale, in percent
 
@@ -27,7 +32,7 @@ def layer_bars(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) 
         if len(runs) <= 4:
             for place, value in zip(places, values, strict=True):
                 axes.text(100.5, place, f"{value:.1f}", color=MUTED, va="center", fontsize=7)
-    axes.set_yticks(range(len(names)), [plain(name) for name in names], fontsize=8)
+    axes.set_yticks(range(len(names)), [plain(short(name)) for name in names], fontsize=8)
     axes.set(xlabel="sparsity (%)", xlim=(0, 100), ylim=(len(names) - 0.5, -0.5))
     axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)
@@ -46,11 +51,11 @@ def layer_density(axes: Axes, run: ReportedRun) -> None:
     image = axes.imshow(rows, aspect="auto", interpolation="nearest", cmap="viridis", norm=PowerNorm(0.5, 0, 1))
     shown = sorted({round(place * (len(run.updates) - 1) / 5) for place in range(6)})
     axes.set_xticks(shown, [f"{run.updates[place].step:,}" for place in shown], fontsize=8)
-    axes.set_yticks(range(len(rows)), [plain(layer.name) for layer in run.layers], fontsize=8)
+    axes.set_yticks(range(len(rows)), [plain(short(layer.name)) for layer in run.layers], fontsize=8)
     axes.set_xlabel("optimizer step of the mask update")
     axes.tick_params(length=0)
     figure: Any = axes.figure
-    bar = figure.colorbar(image, ax=axes, label="active share (%), square-root scale", ticks=list(SHARES))
+    bar = figure.colorbar(image, ax=axes, label="active (%)", ticks=list(SHARES))
     bar.ax.set_yticklabels(list(SHARES.values()))
     bar.outline.set_visible(False)
 
@@ -69,17 +74,17 @@ def layer_budget(axes: Axes, run: ReportedRun, colour: str, fixed: Mapping[str, 
         axes.plot(shares, rows, linestyle="none", label=label, clip_on=False, zorder=3, **style)
     axes.set_xscale("function", functions=(_root, _square))
     axes.set_xticks(list(SHARES), list(SHARES.values()), fontsize=8)
-    axes.set_yticks(rows, [plain(layer.name) for layer in run.layers], fontsize=8)
+    axes.set_yticks(rows, [plain(short(layer.name)) for layer in run.layers], fontsize=8)
     axes.set(xlabel="active share (%), square-root scale", xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5))
     axes.grid()
     axes.tick_params(axis="y", length=0, pad=7)  # a dot at 0 keeps off the names
     figure: Any = axes.figure
-    figure.legend(loc="outside upper right", ncols=len(styles), fontsize=8)
+    figure.legend(loc="outside upper left", ncols=len(styles), fontsize=8)
 
 
 def rows_height(run: ReportedRun) -> float:
     """Inches that `layer_density` and `layer_budget` want."""
-    return 1.0 + 0.24 * len(run.layers)
+    return max(1.9, 1.0 + 0.24 * len(run.layers))
 
 
 def plain(text: str) -> str:
@@ -92,7 +97,7 @@ def line_legend(axes: Axes, lines: Mapping[str, Any]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=MUTED, linestyle=style, label=name) for name, style in lines.items()]
-    axes.legend(handles=handles, loc="lower right", fontsize=8)
+    axes.legend(handles=handles, fontsize=8, **ABOVE)
 
 
 def _root(values: Any) -> Any:

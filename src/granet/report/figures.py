@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from granet.report import draw
 from granet.report.curves import curves_of
 from granet.report.read import ReportedRun
+from granet.report.words import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +39,8 @@ STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and takes the page's typeface
     "svg.hashsalt": "granet",  # the same figure is the same bytes
 }
+LETTERS = 150
+"""That go into a line of the picture, what is beside a name counted as six."""
 _THEME = {draw.INK: "var(--ink)", draw.MUTED: "var(--muted)", draw.GRID: "var(--line)"}
 
 
@@ -51,7 +55,8 @@ def svg_figure(paint: Callable[[Figure], None], size: tuple[float, float], name:
     from matplotlib.figure import Figure
 
     buffer = io.StringIO()
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # text stays text: the reader's fonts show it, not ours
         figure = Figure(figsize=size, layout="constrained")
         paint(figure)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -82,7 +87,9 @@ def png(
     above = [3.0] * -(-len(curves) // 2)  # two side by side
     heights = [*above, *map(draw.bars_height, bars)]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(11, sum(heights) + 0.4 + 0.25 * len(runs) / 3), layout="constrained")
+        columns = max(1, min(3, len(names), LETTERS // (max(map(len, names)) + 6)))
+        legend = 0.4 + 0.25 * -(-len(names) // columns)
+        figure = Figure(figsize=(11, sum(heights) + legend), layout="constrained")
         FigureCanvasAgg(figure)
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
         for index, curve in enumerate(curves):
@@ -94,7 +101,8 @@ def png(
             draw.layer_bars(axes, shown, [colours[index] for index in group])
             axes.set_title(draw.plain(f"Sparsity of the layers of {shown[0].recipe.model}"))
         handles = [Line2D([], [], color=colour) for colour in colours]
-        figure.legend(handles, map(draw.plain, names), loc="outside upper left", ncols=min(3, len(names)))
+        told = [draw.plain(short(name, LETTERS - 6)) for name in names]
+        figure.legend(handles, told, loc="outside upper left", ncols=columns)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=120, facecolor="white")
     return buffer.getvalue()

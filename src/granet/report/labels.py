@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from granet.report.read import ReportedRun
 
 # Told apart by most eyes, on white and on black.
-_COLOURS = ("#2f7ed8", "#e0762f", "#2ca58d", "#b455c4", "#c9a227", "#d64550", "#6f7f94", "#8c6bd8")
+_COLOURS = ("#2f7ed8", "#e0762f", "#2ca58d", "#b455c4", "#a88410", "#d64550", "#6f7f94", "#8c6bd8")
+
+
+_OTHER = {"method", "model", "data", "observe", "keep"}
+LONGEST = 70
+"""Letters of a name that a legend has room for."""
 
 
 def labels(runs: Sequence[ReportedRun]) -> list[str]:
-    """For each run the shortest of some descriptions that is different for all of them."""
-    descriptions: tuple[Callable[[ReportedRun], str], ...] = (
-        _method,
-        _method_from,
-        lambda run: f"{_method(run)}, seed {run.recipe.seed}",
-        lambda run: f"{_method(run)}, {run.recipe.model} on {run.recipe.data}",
-        lambda run: f"{_method_from(run)}, {run.recipe.model} on {run.recipe.data}, seed {run.recipe.seed}",
-        lambda run: run.path.resolve().name,
-    )
-    for describe in descriptions:
-        told = [describe(run) for run in runs]
-        if len(set(told)) == len(told):
-            return told
+    """For each run its method and what tells it from the others; their folders where that is too long."""
+    told = [_label(run, runs) for run in runs]
+    for names in (told, [run.path.resolve().name for run in runs]):
+        if len(set(names)) == len(names) and (names is not told or max(map(len, names)) <= LONGEST):
+            return names
     return [str(run.path) for run in runs]
 
 
@@ -32,15 +29,32 @@ def colours(count: int) -> list[str]:
     """So many colours, as `#rrggbb`."""
     if count <= len(_COLOURS):
         return list(_COLOURS[:count])
-    wheel = [colorsys.hls_to_rgb(index / count, 0.5, 0.65) for index in range(count)]
+    wheel = [colorsys.hls_to_rgb(index / count, 0.42, 0.65) for index in range(count)]
     return ["#" + "".join(f"{round(255 * part):02x}" for part in rgb) for rgb in wheel]
 
 
-def _method(run: ReportedRun) -> str:
-    sparsity = run.recipe.method_fields.get("sparsity")
-    return run.recipe.method if sparsity is None else f"{run.recipe.method} {sparsity}"
+def _label(run: ReportedRun, runs: Sequence[ReportedRun]) -> str:
+    own = _settings(run)
+    alike = [_settings(other) for other in runs if other.recipe.method == run.recipe.method]
+    differing = {name: value for name, value in own.items() if any(other.get(name) != value for other in alike)}
+    what = run.recipe.method
+    if "sparsity" in own:
+        what += f" {own['sparsity']}"
+        differing.pop("sparsity", None)
+    if "initial_sparsity" in differing:
+        what += f" from {differing.pop('initial_sparsity')}"
+    parts = [what, *(f"{name} {value}" for name, value in differing.items())]
+    if len({_place(other) for other in runs}) > 1:
+        parts.insert(1, _place(run))
+    return ", ".join(parts)
 
 
-def _method_from(run: ReportedRun) -> str:
-    initial = run.recipe.method_fields.get("initial_sparsity")
-    return _method(run) if initial is None else f"{_method(run)} from {initial}"
+def _place(run: ReportedRun) -> str:
+    return f"{run.recipe.model} on {run.recipe.data}"
+
+
+def _settings(run: ReportedRun) -> dict[str, object]:
+    """What a result may depend on, besides the method, the model and the data."""
+    fields = run.recipe.to_dict()
+    method_fields: dict[str, object] = fields.pop("method_fields")
+    return {name: value for name, value in fields.items() if name not in _OTHER} | method_fields

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from granet.report.draw import MUTED, plain
+from granet.report.draw import ABOVE, MUTED, PANEL, plain
 from granet.report.figures import svg
 from granet.report.html import figure
 from granet.report.read import ReportedRun
@@ -31,7 +31,7 @@ def observed_section(runs: Sequence[ReportedRun], names: Sequence[str], colours:
         title = observer.replace("_", " ").capitalize()
         told = [f"{name}: {last}" for run, name in zip(runs, names, strict=True) if (last := _last(run, observer))]
         described = f"{title} by epoch. At the end: {'; '.join(told)}"
-        panels.append(figure(svg(paint, (5.2, 3.2), f"observed{index}", described), f"{title}: {', '.join(lines)}."))
+        panels.append(figure(svg(paint, PANEL, f"observed{index}", described), f"{title}: {', '.join(lines)}."))
     if not panels:
         return []
     return ['<h2>Observed</h2>\n<div class="figures">\n' + "".join(panels) + "\n</div>"]
@@ -65,20 +65,24 @@ def _paint(
     right = axes.twinx() if other else None
     if right is not None:
         right.set_ylabel(other[0])
+    shown: list[float] = []
     for run, colour in zip(runs, colours, strict=True):
         for name, style in styles.items():
             epochs, values = points(run, f"{observer}.{name}")
+            shown += values
             side = right if right is not None and f"{observer}.{name}" in _OTHER_SCALE else axes
             side.plot(epochs, values, color=colour, linestyle=style, marker="o" if len(epochs) == 1 else "")
     axes.set(xlabel="epoch", ylabel=plain(observer.replace("_", " ")))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid()
+    if axes.get_ylim()[0] < 0 <= min(shown, default=0):
+        axes.set_ylim(bottom=0)
     if len(figures) > 1:
         lines = [
             Line2D([], [], color=MUTED, linestyle=style, label=plain(name.replace("_", " ")))
             for name, style in styles.items()
         ]
-        axes.legend(handles=lines, fontsize=8)
+        axes.legend(handles=lines, fontsize=8, **ABOVE)
 
 
 def _side(observer: str, name: str) -> str:

@@ -15,7 +15,7 @@ from granet.report.figures import svg
 from granet.report.html import Cell, document, figure, number, swatch, table
 from granet.report.observed import observed_section
 from granet.report.read import ReportedRun
-from granet.report.words import share, state
+from granet.report.words import diverged, share, state
 from granet.training.records import best_epoch
 
 
@@ -43,7 +43,7 @@ def page(
     parts.append("<h2>Each run</h2>")
     for index, (run, name, colour) in enumerate(zip(runs, names, colours, strict=True)):
         parts.append(_one_run(run, name, colour, f"run{index}", opened=len(runs) <= 3))
-    return document(f"granet report: {', '.join(names)}", "\n".join(parts))
+    return document(f"granet report: {'; '.join(names)}", "\n".join(parts))
 
 
 def _runs_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str]) -> str:
@@ -65,19 +65,19 @@ def _row(run: ReportedRun, name: str, colour: str) -> dict[str, Cell]:
     return {
         "run": Cell(name, colour=colour),
         "state": Cell(state(run)),
-        "data": Cell(recipe.data),
-        "model": Cell(recipe.model),
-        "method": Cell(recipe.method),
-        "seed": number(str(recipe.seed)),
-        "sparsity asked": number(share(last.target_sparsity if last else None, 3)),
-        "sparsity achieved": number(share(last.sparsity if last else None, 3)),
         "test accuracy, last epoch": number(share(last.test_accuracy if last else None, 2)),
         "test accuracy, best epoch": number(f"{share(best.test_accuracy, 2)} (epoch {best.epoch})" if best else "–"),
+        "sparsity asked": number(share(last.target_sparsity if last else None, 3)),
+        "sparsity achieved": number(share(last.sparsity if last else None, 3)),
         "parameters": number(f"{summary.parameters:,}" if summary else "–"),
         "nonzero": number(f"{summary.nonzero:,}" if summary else "–"),
         "inference FLOPs of dense": number(share(summary.flops_ratio if summary else None, 1)),
         "training FLOPs of dense": number(share(last.train_flops if last else None, 1)),
         "seconds": number(f"{last.seconds:.1f}" if last else "–"),
+        "data": Cell(recipe.data),
+        "model": Cell(recipe.model),
+        "method": Cell(recipe.method),
+        "seed": number(str(recipe.seed)),
         "device": Cell(str(run.environment.get("device", "–"))),
         "torch": Cell(str(run.environment.get("torch", "–"))),
     }
@@ -85,11 +85,13 @@ def _row(run: ReportedRun, name: str, colour: str) -> dict[str, Cell]:
 
 def _curves_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str]) -> str:
     chips = "".join(f"<li>{swatch(colour)}{escape(name)}</li>" for name, colour in zip(names, colours, strict=True))
+    if not any(run.records for run in runs):
+        return "<h2>Curves</h2>\n<p>No epoch is finished yet.</p>"
     figures = []
     for index, curves in enumerate(curves_of(runs)):
         paint = partial(curves.paint, runs=runs, colours=colours)
         described = f"{curves.title} by epoch. At the end: {_last_values(curves, runs, names)}"
-        figures.append(figure(svg(paint, (5.2, 3.2), f"curve{index}", described), curves.caption))
+        figures.append(figure(svg(paint, draw.PANEL, f"curve{index}", described), curves.caption))
     panels = "".join(figures)
     return f'<h2>Curves</h2>\n<ul class="legend">{chips}</ul>\n<div class="figures">\n{panels}\n</div>'
 
@@ -106,7 +108,7 @@ def _bars(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[s
     described = (
         f"Bars: sparsity of each of the {len(runs[0].layers)} sparse layers of {model}; numbers in the tables below"
     )
-    caption = f"Share of zeros in each sparse layer of {model} at the end of {', '.join(names)}."
+    caption = f"Share of zeros in each sparse layer of {model} at the end of {'; '.join(names)}."
     return figure(svg(paint, (9, draw.bars_height(runs)), name, described), caption)
 
 
@@ -114,11 +116,14 @@ def _one_run(run: ReportedRun, label: str, colour: str, name: str, opened: bool)
     parts = [f"<p>Folder <code>{escape(str(run.path))}</code></p>"]
     if run.summary is None:
         parts.append(f'<p class="unfinished">This run is {state(run)}; what it has not written yet is left out.</p>')
+    elif (lost := diverged(run)) is not None:
+        parts.append(f'<p class="unfinished">The training loss is not a finite number from epoch {lost} on.</p>')
     if run.updates:
         described = f"Heat map: density of each sparse layer after each of {len(run.updates)} mask updates"
         drawing = svg(partial(draw.layer_density, run=run), (9, draw.rows_height(run)), name, described)
         skipped = sum(update.skipped for update in run.updates)
         caption = f"Share of active weights in each layer after each of {len(run.updates)} mask updates"
+        caption += ", on a square-root scale of colours"
         parts.append(figure(drawing, f"{caption}, {skipped} of them skipped." if skipped else f"{caption}."))
     if run.layers:
         parts.append(_budget(run, label, colour, f"{name}-budget"))
