@@ -209,7 +209,7 @@ def test_the_last_layer_is_held_when_the_dense_first_one_makes_it_too_thin() -> 
 
 
 def test_a_budget_below_the_exemptions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"density=0\.1: .*dense_first=True"):
+    with pytest.raises(ValueError, match=r"sparsity=0\.9: .*dense_first=True"):
         Uniform(dense_first=True)([(50,), (50,)], 0.1)
 
 

@@ -279,6 +279,24 @@ def test_names_are_those_of_the_model_as_given() -> None:
     assert {"13.weight", "1.bias"} <= set(sparsifier.in_use)
 
 
+def test_a_bias_of_another_optimizer_is_left_alone_and_so_are_those_who_read_it() -> None:
+    model = make("vgg")
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim == 1]
+    optimizer = torch.optim.SGD(matrices, lr=0.1)
+    others = torch.optim.Adam(vectors, lr=0.1)
+    method = granet.Static(sparsity=0.5, pattern="filter")
+    with pytest.warns(UserWarning, match=r"0\.bias, 4\.bias, 9\.bias: trained by another optimizer") as said:
+        sparsifier = granet.sparsify(model, optimizer, method, exclude=(MODELS["vgg"][1],))
+    assert len(said) == 1
+    model(images(4)).square().sum().backward()
+    optimizer.step()
+    others.step()
+    held = {name: model.get_parameter(name)[~mask] for name, mask in sparsifier.in_use.items()}
+    assert not any(zeros.any() for zeros in held.values())
+    assert all(mask.all() for name, mask in sparsifier.in_use.items() if name not in sparsifier.masks)
+
+
 def test_other_patterns_have_nothing_besides_their_masks() -> None:
     model = make("vgg")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

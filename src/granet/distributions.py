@@ -51,8 +51,8 @@ class Uniform:
         open_size = sum(size for i, size in enumerate(sizes) if i not in held)
         if open_size == 0 or left <= 0:
             raise ValueError(
-                f"density={density:.4g}: the layers held denser (last_density={self.last_density}, "
-                f"dense_first={self.dense_first}) alone exceed it; allow a lower sparsity or exempt fewer layers"
+                f"sparsity={1 - density:.4g}: the layers held denser (last_density={self.last_density}, "
+                f"dense_first={self.dense_first}) alone exceed what it leaves; allow a lower one or exempt fewer layers"
             )
         return left / open_size
 
@@ -104,7 +104,7 @@ DISTRIBUTIONS: dict[str, Callable[..., Distribution]] = {
 
 def distribution(name: str) -> Distribution:
     """The distribution of that name."""
-    if name not in DISTRIBUTIONS:
+    if not isinstance(name, str) or name not in DISTRIBUTIONS:
         raise ValueError(f"distribution={name!r}: must be one of {', '.join(DISTRIBUTIONS)}")
     return DISTRIBUTIONS[name]()
 

@@ -67,6 +67,8 @@ class Followers:
     norms: list[tuple[SparseLayer, _BatchNorm]] = field(default_factory=list)
     readers: dict[str, Reader] = field(default_factory=dict)
     flow: Flow = field(default_factory=Flow)
+    loose: list[str] = field(default_factory=list)
+    """Biases that another optimizer trains: they cannot be held, and what they are added to is heard."""
 
     @property
     def held(self) -> list[SparseLayer]:
@@ -107,15 +109,26 @@ class Followers:
 
 
 def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Followers:
-    """Biases by the module that owns the weight, all else by tracing the model; a warning if that fails."""
+    """Biases by the module that owns the weight, all else by tracing the model; a warning of what cannot be held."""
+    followers = _find_followers(model, layers, optimizer)
+    if followers.loose:
+        _warn(
+            f"{', '.join(followers.loose)}: trained by another optimizer, so dropped filters go on adding it to what "
+            "they output, and later layers keep their weights for them"
+        )
+    return followers
+
+
+def _find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Followers:
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     model = unwrapped(model)
     modules = dict(model.named_modules())
     followers = Followers(layers)
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for layer in layers:
         for name, module in modules.items():
             if getattr(module, "weight", None) is layer.weight:
-                _lead(followers, layer, name, module, names)
+                _lead(followers, layer, name, module, names, trained)
     try:
         graph = fx.Tracer().trace(model)
     except Exception as error:  # a stranger's forward may raise anything
@@ -132,20 +145,30 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
         norm = modules.get(str(user.target)) if user.op == "call_module" else None
         if isinstance(norm, _BatchNorm) and user.target in once:
             followers.norms.append((leader, norm))
-            _lead(followers, leader, str(user.target), norm, names)
+            _lead(followers, leader, str(user.target), norm, names, trained)
         if user.op == "output":
             _warn(f"a dropped row of {leader.name!r} is an output of the model; exclude=({leader.name!r},) spares it")
     followers.flow = trace_channels(graph, modules)
     elsewhere = {node.target for node in graph.nodes if node.op == "get_attr"}
-    for name, weight in _only_read(followers.flow.reads, model, optimizer, elsewhere):
+    for name, weight in _only_read(followers.flow.reads, model, trained, elsewhere):
         itself = next((layer for layer in layers if layer.weight is weight), None)
         followers.readers[name] = Reader(modules[name], _masked(weight, names), itself)
     return followers
 
 
-def _lead(followers: Followers, filters: SparseLayer, name: str, module: nn.Module, names: Mapping[int, str]) -> None:
+def _lead(
+    followers: Followers,
+    filters: SparseLayer,
+    name: str,
+    module: nn.Module,
+    names: Mapping[int, str],
+    trained: Collection[int],
+) -> None:
     """Let the bias of the module follow the filters; with it at zero, the module outputs zero for dropped ones."""
     bias = getattr(module, "bias", None)
+    if isinstance(bias, nn.Parameter) and bias.requires_grad and id(bias) not in trained:
+        followers.loose.append(names[id(bias)])
+        return
     if isinstance(bias, nn.Parameter):
         followers.biases.append((filters, _masked(bias, names)))
     if bias is None or isinstance(bias, nn.Parameter):
@@ -153,11 +176,10 @@ def _lead(followers: Followers, filters: SparseLayer, name: str, module: nn.Modu
 
 
 def _only_read(
-    layers: Iterable[str], model: nn.Module, optimizer: Optimizer, elsewhere: Collection[object]
+    layers: Iterable[str], model: nn.Module, trained: Collection[int], elsewhere: Collection[object]
 ) -> Iterator[tuple[str, nn.Parameter]]:
-    """Layers with weights that this optimizer trains and that nothing but the call of the layer uses."""
+    """Layers with weights that this optimizer trains, by their ids, and that nothing but the call of the layer uses."""
     uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
-    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name in layers:
         weight = model.get_submodule(name).weight
         alone = uses[id(weight)] == 1 and f"{name}.weight" not in elsewhere
@@ -175,4 +197,4 @@ def _active(filters: SparseLayer) -> Tensor:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(f"granet: pattern='filter': {message}", stacklevel=4)
+    warnings.warn(f"granet: pattern='filter': {message}", stacklevel=5)

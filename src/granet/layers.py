@@ -173,6 +173,8 @@ def lay_in_a_row(layers: Sequence[SparseLayer]) -> None:
 
 
 def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(value, Iterable):
+        raise ValueError(f"{option}={value!r}: must be globs over parameter names, such as ('features.*',)")
     globs = (value,) if isinstance(value, str) else tuple(value)
     for glob in globs:
         if not isinstance(glob, str):

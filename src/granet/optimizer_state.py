@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +22,20 @@ class OptimizerState:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self._fresh = fresh_state(optimizer)
+        self._others = fresh_state(optimizer, optimizer.defaults)
+        self._fresh: dict[nn.Parameter, dict[str, float]] = {}
+        for group in optimizer.param_groups:
+            self._fresh |= dict.fromkeys(group["params"], fresh_state(optimizer, group))
 
     def of(self, layers: Sequence[SparseLayer]) -> Iterator[tuple[SparseLayer, Tensor, float]]:
         """Their state tensors with an entry for each weight, and that entry for a weight never trained: mostly zero."""
         for layer in layers:
             for key, tensor in _per_weight(self._optimizer, layer.weight):
-                yield layer, tensor, self._fresh.get(key, 0.0)
+                yield layer, tensor, self._fresh.get(layer.weight, self._others).get(key, 0.0)
 
 
-def fresh_state(optimizer: Optimizer) -> dict[str, float]:
-    """The per-weight state of a weight that never had a gradient, where it is not zero.
+def fresh_state(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, float]:
+    """The per-weight state of a weight in that group that never had a gradient, where it is not zero.
 
     Adagrad's accumulator starts at a value the user may choose, and Rprop's step size at the learning rate. Seen on a
     small weight of its own, given to an optimizer of the same class and settings; an optimizer that cannot be made or
@@ -39,7 +43,9 @@ def fresh_state(optimizer: Optimizer) -> dict[str, float]:
     """
     takes = inspect.signature(type(optimizer).__init__).parameters
     how = {"foreach", "fused", "capturable", "differentiable"}  # ways of doing the same, some for GPUs alone
-    settings = {key: value for key, value in optimizer.defaults.items() if key in takes and key not in how}
+    settings = {key: group.get(key, value) for key, value in optimizer.defaults.items() if key in takes.keys() - how}
+    if "initial_lr" in group and "lr" in settings:
+        settings["lr"] = group["initial_lr"]  # a schedule may begin with another one
     weight = nn.Parameter(torch.zeros(2, 2))
     weight.grad = torch.zeros(2, 2)
     try:

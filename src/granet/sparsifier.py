@@ -54,12 +54,17 @@ def sparsify(
         loss: ``loss(outputs, targets)``, one number, for the same methods.
         trained: the state_dict of a finished first run, for methods that retrain.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model={type(model).__name__}: must be a torch.nn.Module")
     if not isinstance(method, Method):
         raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
     if not isinstance(seed, int):
         raise ValueError(f"seed={seed!r}: must be a whole number")
     check_optimizer(optimizer)
     layers = find_layers(model, include, exclude, seed)
+    for layer in layers:
+        if layer.weight.is_meta:
+            raise ValueError(f"model: {layer.name!r} is on the meta device; give it its weights before sparsifying")
     clock = Clock(0, total_steps, steps_per_epoch)
     followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else None
     probe = Probe(method_name(method), model, layers, batches, loss, trained)
@@ -106,6 +111,7 @@ class Sparsifier:
             take_over(probe.model, self._net.start)
             self._net.start = None
         self._hidden = method.hide(probe.model, layers, optimizer)
+        self._finished: Hidden | None = None
         self._apply_masks()
         self._hooks: StepHooks | None = self._hook()
 
@@ -171,7 +177,8 @@ class Sparsifier:
         """Zero the gradients of inactive weights.
 
         ``optimizer.step()`` does this by itself. Call it before that only to read or clip the gradients as the
-        optimizer will see them; growth still sees the dense gradients.
+        optimizer will see them; growth still sees the dense gradients. Call it once a step, when all gradients of the
+        step are there.
         """
         masked = self._updates.keep_gradients(self._clock)
         if self._hidden is not None:
@@ -251,7 +258,11 @@ class Sparsifier:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where :meth:`state_dict` was taken; load the model and the optimizer first."""
+        """Continue where :meth:`state_dict` was taken; load the model and the optimizer first.
+
+        Only where something was hidden and is finished (``str`` and ``vd`` after :meth:`finish`), load the optimizer
+        after this: it has no more of what they train.
+        """
         saved = read_state(state, method_name(self.method), self._net, self._hidden)
         for tensor, value in saved.memory:
             tensor.copy_(value)
@@ -279,7 +290,8 @@ class Sparsifier:
         """End the training of what is hidden: plain weights with exact zeros remain, under masks that are final.
 
         Call it when training is over. Does nothing for methods that hide nothing, and nothing when called again.
-        Training may go on after it; it then fine-tunes the weights that are left.
+        Training may go on after it; it then fine-tunes the weights that are left. What ``str`` and ``vd`` have added to
+        the optimizer leaves it; its groups stay, empty, until :meth:`remove`, for schedulers count on them.
         """
         if self._hidden is not None:
             self._show()
@@ -294,7 +306,7 @@ class Sparsifier:
     def _drop_hidden(self) -> None:
         if self._hidden is not None:
             self._hidden.finish()
-            self._hidden = None
+            self._finished, self._hidden = self._hidden, None
             self._updates.stop()
 
     def remove(self) -> None:
@@ -303,7 +315,11 @@ class Sparsifier:
             self.finish()
         finally:
             self._drop_hidden()  # also where it could not be finished
+            if self._finished is not None:
+                self._finished.detach()
+                self._finished = None
             if self._hooks is not None:
+                self._zeros.enforce()  # other weights may have been loaded
                 self._hooks.remove()
                 self._hooks = None
 

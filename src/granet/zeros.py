@@ -26,6 +26,7 @@ class Zeros:
     def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
         self._followers = followers
         self._layers = followers.held if followers else list(layers)
+        self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
         self._leaking = False
         self._look_due = False
@@ -73,7 +74,7 @@ class Zeros:
 
     def after_step(self, history: History) -> None:
         """Zero what the optimizer has moved against the masks, if it is one that does."""
-        if self._look_due:
+        if self._look_due and self._rates_above_zero():
             self._look_due = False
             records = history.records()
             self._looks_left -= not (records and records[-1].skipped)  # no mask changed there
@@ -81,6 +82,14 @@ class Zeros:
             self._leaking = self._leaking or any(map(bool, moved))
         if self._leaking:
             self._zero()
+
+    def enforce(self) -> None:
+        """Make zero again what is inactive, whatever was written to it meanwhile."""
+        self._zero()
+
+    def _rates_above_zero(self) -> bool:
+        """Whether the step moved anything: a warm-up may begin with a learning rate of zero."""
+        return any(float(group.get("lr", 1.0)) != 0 for group in self._optimizer.param_groups)
 
     def zero(self) -> None:
         """Make zero what the masks say is inactive, in the midst of an update; what follows the layers can wait."""

@@ -38,6 +38,8 @@ def test_each_weights_group_gets_a_companion_with_its_options(method: granet.Met
     optimizer.step()
     assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.1, 0.05, 0.1]
     sparsifier.finish()
+    assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2, 0, 0]  # schedulers have met four
+    sparsifier.remove()
     assert len(optimizer.param_groups) == 2
 
 
@@ -62,6 +64,41 @@ def test_a_scheduler_made_afterwards_works(method: granet.Method) -> None:
         optimizer.step()
         scheduler.step()
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adafactor, torch.optim.Rprop])
+def test_a_scheduler_goes_on_after_the_end(method: granet.Method, kind: type[torch.optim.Optimizer]) -> None:
+    """Some of torch's count the groups they have met; nothing is trained in the emptied ones."""
+    model = two_layers()
+    optimizer = kind(model.parameters(), lr=0.4)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=9)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).square().sum().backward()
+        optimizer.step()
+        scheduler.step()
+        if step == 1:
+            sparsifier.finish()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.4 * 0.5**4)
+
+
+def test_several_on_one_optimizer_leave_it_one_by_one(method: granet.Method) -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    names = ("0.weight", "1.weight", "2.weight")
+    first, second, third = (granet.sparsify(model, optimizer, method, total_steps=9, include=name) for name in names)
+    (last,) = optimizer.param_groups[3]["params"]
+    first.remove()
+    second.remove()
+    assert [len(group["params"]) for group in optimizer.param_groups] == [6, 1]
+    assert optimizer.param_groups[1]["params"][0] is last
+    before = last.detach().clone()
+    model(torch.randn(3, 4)).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(last, before)
+    third.remove()
+    assert len(optimizer.param_groups) == 1
 
 
 def test_the_gradient_of_a_threshold_lasts_one_step() -> None:

@@ -308,3 +308,27 @@ def test_weights_that_are_not_finite_end_in_one_clear_error() -> None:
     with pytest.raises(ValueError, match=r"method='vd': '3\.weight' holds values that are not finite"):
         sparsifier.finish()
     assert sparsifier.hidden
+
+
+def test_modules_are_called_as_the_model_calls_them() -> None:
+    model, x = nn.ConvTranspose2d(3, 3, 3, stride=2, padding=1), torch.randn(2, 3, 4, 4)
+    granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), granet.VD(log_sigma2=-30.0), total_steps=9)
+    shapes = [model.train(mode)(x, output_size=(8, 8)).shape for mode in (True, False)]
+    assert shapes == [(2, 3, 8, 8)] * 2
+    linear, x = nn.Linear(3, 2), torch.randn(4, 3)
+    granet.sparsify(linear, torch.optim.SGD(linear.parameters(), lr=0.1), granet.VD(log_sigma2=-30.0), total_steps=9)
+    torch.testing.assert_close(linear(input=x), linear(x), rtol=0, atol=1e-3)
+    torch.testing.assert_close(linear.eval()(input=x), linear(x))
+
+
+def test_a_layer_that_noise_cannot_reach_is_named_once() -> None:
+    model = nn.MultiheadAttention(4, 2)  # reads the weight of out_proj, and never calls it
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    granet.sparsify(model, optimizer, granet.VD(), total_steps=9)
+    x = torch.randn(3, 2, 4)
+    with pytest.warns(UserWarning, match="'out_proj.weight' had a gradient but no noise") as said:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x, x, x)[0].square().sum().backward()
+            optimizer.step()
+    assert len(said) == 1

@@ -86,6 +86,7 @@ WRONG_ARGUMENTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "exclude all": ({"exclude": "*"}, ("exclude=", "'*'", "0.weight")),
     "exclude each": ({"exclude": ("0.*", "4.*", "6.*")}, ("exclude=", "0.*")),
     "a glob of another type": ({"include": (3,)}, ("include=3", "glob")),
+    "globs of another type": ({"include": None}, ("include=None", "globs")),
     "include a bias": ({"include": ("0.bias",)}, ("include='0.bias'", "two or more dimensions")),
     "floor": ({"floor": -1}, ("floor=-1", "0 or more")),
     "floor of 1.5": ({"floor": 1.5}, ("floor=1.5", "whole number")),
@@ -172,3 +173,24 @@ def test_a_weight_is_sparsified_once(kit: Kit) -> None:
     granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), include="0.*")  # another weight is another matter
     first.remove()
     granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), include="4.*")
+
+
+@pytest.mark.parametrize("model", [None, "resnet20", nn.Parameter(torch.ones(2, 2))])
+def test_what_is_no_model(model: Any) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2, 2))])
+    with pytest.raises(ValueError, match=says("model=", "torch.nn.Module")):
+        granet.sparsify(model, optimizer, GOOD, total_steps=100)
+
+
+@pytest.mark.parametrize("method", [GOOD, granet.Static(sparsity=0.5), granet.MagnitudeInit(sparsity=0.5)])
+def test_a_model_without_weights_yet(method: granet.Method) -> None:
+    model = nn.Linear(4, 4, device="meta")
+    with pytest.raises(ValueError, match=says("'weight'", "meta device")):
+        granet.sparsify(model, torch.optim.SGD(model.parameters()), method, total_steps=100)
+
+
+def test_names_that_are_no_text() -> None:
+    with pytest.raises(ValueError, match=says("method=", "must be one of")):
+        granet.create_method([])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=says("distribution=", "must be one of")):
+        granet.RigL(sparsity=0.9, distribution=[])  # type: ignore[arg-type]

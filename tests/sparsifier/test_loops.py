@@ -106,3 +106,15 @@ def test_remove_leaves_sparse_weights_and_an_ordinary_optimizer(kit: Kit) -> Non
     kit.train(model, optimizer, 1)
     assert sparsifier.step == 6
     assert any(torch.count_nonzero(v.weight[~v.mask]) for v in sparsifier.layers.values())  # free again
+
+
+def test_other_weights_loaded_in_between_are_sparse_in_the_end(kit: Kit) -> None:
+    """Nobody is told of them while the masks stay as they are; those who part with the sparsifier get zeros."""
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.8))
+    kit.train(model, optimizer, 3)
+    model.load_state_dict({name: torch.ones_like(value) for name, value in model.state_dict().items()})
+    sparsifier.remove()
+    for layer in sparsifier.layers.values():
+        assert torch.equal(layer.weight != 0, layer.mask)

@@ -191,3 +191,28 @@ def test_rprop_gives_a_grown_weight_its_first_step_size(kit: Kit) -> None:
         for name, layer in sparsifier.layers.items():
             sizes = optimizer.state[layer.weight]["step_size"][layer.mask & ~before[name]]
             assert torch.equal(sizes, torch.full_like(sizes, 0.005)), f"step {sparsifier.step}: {name}"
+
+
+def test_rprop_by_groups(kit: Kit) -> None:
+    """Each with the learning rate of its own group."""
+    model = kit.net()
+    groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1:].parameters()}]
+    optimizer = torch.optim.Rprop(groups, lr=0.005)
+    sparsifier = granet.sparsify(model, optimizer, granet.SET(sparsity=0.8, every=1), total_steps=STEPS)
+    kit.train(model, optimizer, 1)
+    for name, layer in sparsifier.layers.items():
+        sizes = optimizer.state[layer.weight]["step_size"][~layer.mask]
+        assert sizes.unique().tolist() == pytest.approx([0.5 if name == "0.weight" else 0.005])
+
+
+def test_a_warm_up_from_zero_hides_no_optimizer_that_moves_inactive_weights(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = Everywhere(model.parameters())
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.8))
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / 3))
+    for batch in kit.batches(6):
+        optimizer.zero_grad()
+        kit.backward(model, batch)
+        optimizer.step()
+        warm_up.step()
+        kit.check_zeros(sparsifier)

@@ -29,7 +29,7 @@ class ExtraParameters:
         self._optimizer = optimizer
         self._held = held
         self._extras = list(extras)
-        self._pairs: list[tuple[int, int]] = []  # by number: loading a state replaces the groups themselves
+        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # one of a parent group and one of its child
         homes = [_home(optimizer, weight) for weight in weights]
         if any("initial_lr" in optimizer.param_groups[home] for home in homes):
             raise ValueError(
@@ -42,32 +42,48 @@ class ExtraParameters:
             )
         try:
             for parent in sorted(set(homes)):
-                theirs = [extra for extra, home in zip(extras, homes, strict=True) if home == parent]
-                self._add(parent, theirs)
+                first = weights[homes.index(parent)]
+                self._add(first, [extra for extra, home in zip(extras, homes, strict=True) if home == parent])
         except Exception as error:  # a stranger's class may raise anything
             self.remove()
             raise ValueError(
                 f"optimizer={type(optimizer).__name__}: cannot train the parameters that this method adds ({error})"
             ) from error
 
-    def _add(self, parent: int, extras: list[nn.Parameter]) -> None:
-        group = self._optimizer.param_groups[parent]
+    def _add(self, weight: nn.Parameter, extras: list[nn.Parameter]) -> None:
+        parent = _home(self._optimizer, weight)
         named = [(f"granet.{parent}.{i}", extra) for i, extra in enumerate(extras)]
-        self._optimizer.add_param_group({"params": named if "param_names" in group else extras})
-        self._pairs.append((parent, len(self._optimizer.param_groups) - 1))
+        names_given = "param_names" in self._optimizer.param_groups[parent]
+        self._optimizer.add_param_group({"params": named if names_given else extras})
+        self._pairs.append((weight, extras[0]))
         self.follow()
 
     def follow(self) -> None:
-        """Take over what a schedule did to the weights' groups."""
+        """Take over what a schedule did to the weights' groups.
+
+        The groups are looked up each time: loading a state replaces them, and others may be added and removed.
+        """
         groups = self._optimizer.param_groups
-        for parent, child in self._pairs:
-            options = {key: value for key, value in groups[parent].items() if key not in _OWN}
-            groups[child].update(options | {key: value for key, value in self._held.items() if key in options})
+        for weight, extra in self._pairs:
+            parent, child = groups[_home(self._optimizer, weight)], groups[_home(self._optimizer, extra)]
+            options = {key: value for key, value in parent.items() if key not in _OWN}
+            child.update(options | {key: value for key, value in self._held.items() if key in options})
+
+    def release(self) -> None:
+        """Train them no more. Their groups stay, empty: a learning-rate scheduler counts on as many as it has met."""
+        groups = self._optimizer.param_groups
+        for _, extra in self._pairs:
+            group = groups[_home(self._optimizer, extra)]
+            group.update((name, []) for name in _OWN & group.keys())
+        self._forget()
 
     def remove(self) -> None:
         """Leave the optimizer as it was."""
-        for _, child in reversed(self._pairs):
-            del self._optimizer.param_groups[child]
+        self.release()
+        groups = self._optimizer.param_groups
+        groups[:] = [group for group in groups if group["params"]]
+
+    def _forget(self) -> None:
         self._pairs.clear()
         for extra in self._extras:
             self._optimizer.state.pop(extra, None)

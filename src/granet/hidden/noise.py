@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,6 +74,7 @@ class VariationalNoise(Hidden):
         self._units = units
         self._optimizer = optimizer
         self._threshold = threshold
+        self._said: set[str] = set()
         self._kl_weight = kl_weight
         self._modules = [_modules_of(model, layer) for layer in self.layers]
         self._log_sigma2 = [nn.Parameter(_variance(layer).fill_(log_sigma2)) for layer in self.layers]
@@ -95,6 +97,7 @@ class VariationalNoise(Hidden):
     @torch.no_grad()
     def _enter(self) -> None:
         """Add the gradient of the weighted KL divergence to that of the loss."""
+        self._warn_of_silence()
         self._average()
         scale = getattr(self._optimizer, "grad_scale", None)  # a fused optimizer gets its gradients still scaled
         trained = self._trained()
@@ -107,6 +110,17 @@ class VariationalNoise(Hidden):
         for variance in self._log_sigma2:
             variance.grad = None  # has the divergence in it, and model.zero_grad() would not find it
         self.show()
+
+    def _warn_of_silence(self) -> None:
+        """Of layers that are trained without noise, as where a module reads their weight but never calls them."""
+        for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
+            if layer.weight.grad is not None and variance.grad is None and layer.name not in self._said:
+                self._said.add(layer.name)
+                warnings.warn(
+                    f"granet: method='vd': {layer.name!r} had a gradient but no noise, for its module was not called "
+                    f"in training mode, or was compiled before; exclude={layer.name!r} leaves it dense",
+                    stacklevel=2,
+                )
 
     def _trained(self) -> list[tuple[SparseLayer, nn.Parameter]]:
         """Layers that noise went through in this step; the others were not run in training mode."""
@@ -130,9 +144,12 @@ class VariationalNoise(Hidden):
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._extras.remove()
+        self._extras.release()
         for layer in self.layers:
             layer.hidden = None
+
+    def detach(self) -> None:
+        self._extras.remove()
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         pairs = zip(self.layers, self._log_sigma2, strict=True)
@@ -142,7 +159,7 @@ class VariationalNoise(Hidden):
 
     def _hook(self) -> list[Any]:
         return [
-            module.register_forward_hook(_NoisyForward(layer, variance))
+            module.register_forward_hook(_NoisyForward(layer, variance), with_kwargs=True)
             for layer, variance, modules in zip(self.layers, self._log_sigma2, self._modules, strict=True)
             for module in modules
         ]
@@ -181,14 +198,18 @@ class _NoisyForward:
     def __init__(self, layer: SparseLayer, log_sigma2: nn.Parameter) -> None:
         self._layer, self._log_sigma2 = layer, log_sigma2
 
-    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> Tensor:
         if not module.training:
             weight = torch.where(self._layer.mask, self._layer.weight, 0.0)
-            return _run(module, {"weight": weight, "bias": module.bias}, inputs[0])
+            return _run(module, {"weight": weight, "bias": module.bias}, given, named)
         if self._layer.weight.grad is None and self._log_sigma2.grad is not None:
             self._log_sigma2.grad = None  # of a step that was given up, cleared with model.zero_grad()
         sigma2 = self._log_sigma2.exp().to(self._layer.weight.dtype)
-        variance = _run(module, {"weight": sigma2, "bias": None}, inputs[0].square())
+        if given:
+            given = given[0].square(), *given[1:]
+        else:
+            named = named | {"input": named["input"].square()}
+        variance = _run(module, {"weight": sigma2, "bias": None}, given, named)
         deviation = (variance.to(self._log_sigma2.dtype) + EPSILON).sqrt().to(output.dtype)
         return output + deviation * torch.randn_like(output)
 
@@ -199,15 +220,15 @@ class _NoisyForward:
 class _NoHook:
     """What becomes of a hook in a copy of the model."""
 
-    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def __call__(self, module: nn.Module, given: Any, named: Any, output: Any) -> None:
         return None
 
 
-def _run(module: nn.Module, parameters: dict[str, Any], x: Tensor) -> Tensor:
+def _run(module: nn.Module, parameters: dict[str, Any], given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
     """The module's forward pass, whatever its strides and padding, with other parameters; no hook is called."""
     twin = copy.copy(module)
     twin.__dict__["_parameters"] = parameters
-    output: Tensor = twin.forward(x)
+    output: Tensor = twin.forward(*given, **named)
     return output
 
 

@@ -107,6 +107,9 @@ class SoftThreshold(HiddenWeights):
 
     def finish(self) -> None:
         super().finish()
+        self._extras.release()
+
+    def detach(self) -> None:
         self._extras.remove()
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:

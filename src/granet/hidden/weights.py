@@ -17,7 +17,8 @@ class HiddenWeights(Hidden):
     """Trains ``layer.hidden`` and shows it masked: w = m * hidden. The optimizer's state stays dense.
 
     Subclasses say what gradient the hidden weights get. Whoever writes to the model's weights between steps (loads a
-    checkpoint, say) writes to the hidden ones too, where the values differ from those shown.
+    checkpoint, say) writes to the hidden ones too, where the values differ from those shown. Writes through ``.data``
+    are not seen: torch counts no version there.
     """
 
     def __init__(self, layers: Sequence[SparseLayer]) -> None:

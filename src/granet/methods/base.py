@@ -272,7 +272,7 @@ def create_method(name: str, **fields: Any) -> Method:
     >>> create_method("rigl", sparsity=0.9).every
     100
     """
-    if name not in _METHODS:
+    if not isinstance(name, str) or name not in _METHODS:
         near = get_close_matches(str(name), _METHODS, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}{hint}")
