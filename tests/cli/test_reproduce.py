@@ -55,6 +55,7 @@ def test_it_trains_what_is_missing_keeps_it_and_goes_on(
     assert "2 of 2 runs are done already" in capsys.readouterr().out
     assert sorted(file.read_text().splitlines()) == sorted(before)
 
+    (tmp_path / "docs" / "results").mkdir(parents=True)
     main(["reproduce", "plasticity", "--write"])
     assert "wrote docs/results/plasticity.md" in capsys.readouterr().out
     assert (tmp_path / "docs" / "results" / "plasticity.png").is_file()
@@ -71,7 +72,16 @@ def test_a_dry_run_lists_every_cell(table: str, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("cifar-main --rows GMPP", "table='cifar-main': has no cell with these models, data, rows and sparsities"),
+        ("zoo --rows SNIP GMPP", "rows='GMPP': zoo has no such part; it has Dense, SNIP, "),
+        (
+            "cifar-main --sparsities 0.95 0.91",
+            "sparsities=0.91: cifar-main has no such part; it has 0.0, 0.9, 0.95",
+        ),
+        ("cifar-main --models vgg", "models='vgg': cifar-main has no such part; it has vgg19, resnet50"),
+        ("cifar-main --rows SET --models resnet50", "table='cifar-main': has no cell with these models, data, rows"),
+        ("cifar-main --seeds 0 0", "seeds=(0, 0): must have each once"),
+        ("cifar-main --seeds 0", "write=True: makes whole pages, so seeds, models, data, rows and sparsities must be"),
+        ("zoo --results nosuch", "results='nosuch': must be a folder with files of results, *.csv"),
         ("budgets --models vgg19", "models=('vgg19',): must be left out, budgets has no parts by models"),
         ("plasticity --sparsities 0.9", "sparsities=(0.9,): must be left out, plasticity has no parts by sparsities"),
     ],
@@ -82,7 +92,7 @@ def test_wrong_parts_are_one_line(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main(["reproduce", *arguments.split(), "--write"])
-    assert ended.value.code == 2 and capsys.readouterr().err == f"granet: {message}\n"
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"granet: {message}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,11 +107,15 @@ def test_pages_need_matplotlib(
     assert capsys.readouterr().err == "granet: write=True: needs matplotlib, pip install 'granet[plots]'\n"
 
 
-def test_the_readme_is_looked_for_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("table", "there"), [("cifar-main", "docs/results"), ("zoo", "."), ("budgets", ".")])
+def test_pages_are_made_in_a_checkout_alone(
+    table: str, there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Those of the main table need a README too, which is looked for before anything is written."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / there).mkdir(parents=True, exist_ok=True)
+    results = Path(__file__).parents[2] / "results"
     with pytest.raises(SystemExit) as stopped:
-        main(["reproduce", "cifar-main", "--write"])
+        main(["reproduce", table, "--write", "--results", str(results)])
     assert stopped.value.code == 2 and "in the root of a checkout" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -14,7 +14,7 @@ from granet.cli.device import choose_device, choose_packed
 from granet.cli.sweep import train_all
 from granet.data import load
 from granet.studies.jobs import Place
-from granet.studies.reproducible import Selection, Table
+from granet.studies.reproducible import Selection, Table, check_write
 from granet.studies.reproduction import TABLES, Name
 from granet.studies.results import read_results
 
@@ -63,6 +63,7 @@ class Reproduce:
         if self.write:
             if importlib.util.find_spec("matplotlib") is None:
                 raise ValueError("write=True: needs matplotlib, pip install 'granet[plots]'")
+            check_write(chosen, self.results, Path())
             for path in table.write(self.results, Path()):
                 console.print(f"wrote {path}", highlight=False, soft_wrap=True)
         elif not self.dry_run:

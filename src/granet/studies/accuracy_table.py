@@ -35,8 +35,19 @@ class AccuracyTable:
     """The seeds that are run unless others are chosen."""
 
     def __post_init__(self) -> None:
+        every = list(cells(self.name))
+        self._check("models", [cell.model for cell in every])
+        self._check("data", [cell.data for cell in every])
+        self._check("rows", [cell.row for cell in every])
+        self._check("sparsities", [cell.sparsity for cell in every])
         if not self.cells:
             raise ValueError(f"table={self.name!r}: has no cell with these models, data, rows and sparsities")
+
+    def _check(self, field: str, known: Sequence[object]) -> None:
+        for value in getattr(self.selection, field):
+            if value not in known:
+                allowed = ", ".join(map(str, dict.fromkeys(known)))
+                raise ValueError(f"{field}={value!r}: {self.name} has no such part; it has {allowed}")
 
     @property
     def cells(self) -> list[Cell]:

@@ -26,6 +26,12 @@ class Selection:
     rows: tuple[str, ...] = ()
     sparsities: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if len(set(value)) < len(value):
+                raise ValueError(f"{field.name}={value!r}: must have each once")
+
     def allow(self, table: str, *allowed: str) -> None:
         """ValueError if something is chosen by which this table has no parts."""
         for field in dataclasses.fields(self):
@@ -48,6 +54,16 @@ class Table(Protocol):
 
     def write(self, results: Path, root: Path) -> Iterator[Path]:
         """Make the page and the figure anew from the results; the files that were written."""
+
+
+def check_write(selection: Selection, results: Path, root: Path) -> None:
+    """ValueError unless pages can be made anew there: whole, from results that exist."""
+    if selection != Selection():
+        raise ValueError("write=True: makes whole pages, so seeds, models, data, rows and sparsities must be left out")
+    if not any(results.glob("*.csv")):
+        raise ValueError(f"results={str(results)!r}: must be a folder with files of results, *.csv")
+    if not (root / PAGES).is_dir():
+        raise ValueError(f"write=True: must be asked for in the root of a checkout, where {PAGES} is")
 
 
 def write_text(path: Path, text: str) -> Path:
