@@ -43,6 +43,16 @@ def test_each_weights_group_gets_a_companion_with_its_options(method: granet.Met
     assert len(optimizer.param_groups) == 2
 
 
+def test_a_group_that_was_empty_before_stays(method: granet.Method) -> None:
+    model = two_layers()
+    optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": []}], lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=9)
+    sparsifier.finish()
+    optimizer.load_state_dict(optimizer.state_dict())  # with groups of its own making
+    sparsifier.remove()
+    assert [len(group["params"]) for group in optimizer.param_groups] == [4, 0]
+
+
 def test_an_optimizer_with_named_parameters(method: granet.Method) -> None:
     model = two_layers()
     optimizer = torch.optim.AdamW(model.named_parameters(), lr=0.1)

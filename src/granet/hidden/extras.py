@@ -10,6 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 _OWN = {"params", "param_names"}
+_EMPTIED = "granet_emptied"
+"""In the groups that are left behind, and in their saved state."""
 
 
 class ExtraParameters:
@@ -74,14 +76,14 @@ class ExtraParameters:
         groups = self._optimizer.param_groups
         for _, extra in self._pairs:
             group = groups[_home(self._optimizer, extra)]
-            group.update((name, []) for name in _OWN & group.keys())
+            group.update([(name, []) for name in _OWN & group.keys()], **{_EMPTIED: True})
         self._forget()
 
     def remove(self) -> None:
         """Leave the optimizer as it was."""
         self.release()
         groups = self._optimizer.param_groups
-        groups[:] = [group for group in groups if group["params"]]
+        groups[:] = [group for group in groups if _EMPTIED not in group]  # a user may have an empty one too
 
     def _forget(self) -> None:
         self._pairs.clear()

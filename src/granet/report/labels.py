@@ -19,10 +19,9 @@ LONGEST = 70
 def labels(runs: Sequence[ReportedRun]) -> list[str]:
     """For each run its method and what tells it from the others; their folders where that is too long."""
     told = [_label(run, runs) for run in runs]
-    for names in (told, [run.path.resolve().name for run in runs]):
-        if len(set(names)) == len(names) and (names is not told or max(map(len, names)) <= LONGEST):
-            return names
-    return [str(run.path) for run in runs]
+    if max(map(len, told)) > LONGEST or len(set(told)) < len(told):
+        told = [run.path.resolve().name for run in runs]
+    return told if len(set(told)) == len(told) else [str(run.path) for run in runs]
 
 
 def colours(count: int) -> list[str]:
