@@ -10,7 +10,7 @@ import pytest
 import granet
 from granet.cli.pretrained import pretrained_page
 from granet.data import ImageSet, MissingDataError, load
-from granet.pretrained import FOLDER, INDEX, sha256
+from granet.pretrained import FOLDER, INDEX, read_index, sha256
 from granet.studies.publish import LIMIT, score
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +20,24 @@ ENTRIES = granet.list_pretrained()
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ValueError, match=r"name='vgg20': (the nearest is|there are none yet)"):
         granet.load_pretrained("vgg20")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "Expecting value"),
+        (b"\xff\xfe\x00", "codec can't decode"),
+        (b"{}", "must be a list"),
+        (b"[1]", "must be a mapping"),
+        (b'[{"name": "a"}]', "missing 10 required"),
+        ((FOLDER / INDEX).read_bytes().replace(b'"seed": 0', b'"seed": "0"'), "seed='0' is of the wrong type"),
+    ],
+)
+def test_a_damaged_index_is_named(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / INDEX).write_bytes(content)
+    with pytest.raises(ValueError, match=r"index\.json: is damaged or of another version of granet") as error:
+        read_index(tmp_path)
+    assert says in str(error.value)
 
 
 def test_files_and_index_agree() -> None:

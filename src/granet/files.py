@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
+import tempfile
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+"""What only writing runs into, whichever file it was: the disk is full or read-only, or a limit is reached."""
 
 
 @contextmanager
@@ -20,8 +28,43 @@ def atomic(path: Path) -> Iterator[Path]:
         _flush(temporary)
         os.replace(temporary, path)
         _flush(path.parent)
+    except OSError as error:
+        if error.filename is None or str(error.filename) == str(temporary):
+            error.filename, error.filename2 = str(path), None  # the name that somebody knows
+        raise
+    except Exception as error:  # safetensors has an error of the system only in its text
+        if (number := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses also for a file that was never made, and hides why
+            temporary.unlink()
+
+
+@contextmanager
+def writing_to(
+    field: str,
+    path: Path,
+    allowed: str = "must be a folder that can be written to",
+    errors: Collection[int] | None = None,
+) -> Iterator[None]:
+    """ValueError that names ``field``, which the path was given as, for whatever keeps the block from writing there.
+
+    A block that does more than write names the ``errors`` to take for that, such as :data:`DISK_ERRORS`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if errors is not None and error.errno not in errors:
+            raise
+        raise ValueError(f"{field}={str(path)!r}: {allowed} ({error.strerror or error})") from error
+
+
+def make_folder(field: str, path: Path) -> None:
+    """Make a folder, unless it is there; ValueError that names ``field`` if nothing can be written to it."""
+    with writing_to(field, path):
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
 
 
 def unfinished(folder: Path) -> list[Path]:
@@ -39,6 +82,24 @@ def read_toml(path: Path, field: str) -> dict[str, Any]:
         raise ValueError(f"{field}={str(path)!r}: must be a file that can be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{field}={str(path)!r}: must be TOML ({error})") from error
+
+
+def read_json(path: Path, build: Callable[[Any], T]) -> T:
+    """What ``build`` makes of a JSON file; ValueError that names the file if it cannot be read or understood."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: must be a file that can be read ({error.strerror})") from error
+    return parse_json(str(path), text, build)
+
+
+def parse_json(where: str, text: bytes, build: Callable[[Any], T]) -> T:
+    """What ``build`` makes of JSON; ValueError that says where it was if it cannot be understood."""
+    try:
+        return build(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        said = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{where}: is damaged or of another version of granet ({said})") from error
 
 
 def _flush(path: Path) -> None:

@@ -1,5 +1,6 @@
 """The page and its picture, as a browser and a reader meet them."""
 
+import errno
 import importlib.util
 import re
 import struct
@@ -190,6 +191,20 @@ def test_a_place_that_cannot_be_written_to(make_run: Make, tmp_path: Path, out: 
     with pytest.raises(ValueError, match=r"^out="):
         write_report([folder], tmp_path / out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.html", "runs"]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.ENOENT, errno.EACCES])
+def test_a_disk_that_refuses(number: int, make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_run()
+
+    def refuse(path: Path, *arguments: object, **options: object) -> None:
+        raise OSError(number, "why", str(path))
+
+    for name in ("write_bytes", "unlink"):  # a read-only one refuses both
+        monkeypatch.setattr(Path, name, refuse)
+    with pytest.raises(ValueError, match=r"^out='.*report\.html': must be a file that can be written \(why\)$"):
+        write_report([folder], tmp_path / "report.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_bad_input_leaves_the_old_report(make_run: Make, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,7 +80,7 @@ def test_too_large_a_file_leaves_nothing(run: Run, folder: Path, monkeypatch: py
     assert [path.name for path in folder.iterdir()] == ["index.json"] and read_index(folder) == ()
 
 
-@pytest.mark.parametrize("name", ["Big", "a/b", ".hidden", "a b"])
+@pytest.mark.parametrize("name", ["", "Big", "a/b", ".hidden", "a b"])
 def test_a_name_that_is_no_file_name(run: Run, folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"name='.*': must be of lower-case letters"):
         publish(run.folder.path, folder, name=name)
@@ -87,6 +89,35 @@ def test_a_name_that_is_no_file_name(run: Run, folder: Path, name: str) -> None:
 def test_a_run_that_is_not_finished(folder: Path) -> None:
     with pytest.raises(ValueError, match="must be the folder of a finished run"):
         publish(folder / "nothing", folder)
+
+
+@pytest.mark.parametrize(("name", "content"), [("config.json", ""), ("summary.json", "{}"), ("config.json", None)])
+def test_a_damaged_run_is_named(run: Run, folder: Path, name: str, content: str | None) -> None:
+    copy = Path(shutil.copytree(run.folder.path, folder / "copy"))
+    (copy / name).unlink() if content is None else (copy / name).write_text(content)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(copy / name))}: (is damaged|must be a file)"):
+        publish(copy, folder)
+
+
+def test_a_network_for_other_than_three_channels(folder: Path) -> None:
+    recipe = Recipe(model="resnet20", epochs=1, batch_size=400, method_fields={"sparsity": 0.5, "every": 1})
+    run = Run(recipe, load("digits"), torch.device("cpu"), folder / "runs")
+    list(run.epochs())
+    entry = publish(run.folder.path, folder, name="r20", dtype=None)
+    assert entry.channels == 1 and read_index(folder) == (entry,)
+    trained = load_file(run.folder.path / "model.safetensors")
+    model = load_from(folder, "r20")
+    assert all(torch.equal(value, trained[name]) for name, value in model.state_dict().items())
+
+
+def test_an_entry_of_before_stays_as_it_is(run: Run, folder: Path) -> None:
+    publish(run.folder.path, folder, name="a")
+    (old,) = json.loads((folder / "index.json").read_text())
+    del old["channels"]
+    (folder / "index.json").write_text(json.dumps([old]))
+    publish(run.folder.path, folder, name="b")
+    assert json.loads((folder / "index.json").read_text())[0] == old
+    load_from(folder, "a")
 
 
 def test_names_and_files_that_are_wrong(run: Run, folder: Path) -> None:

@@ -105,6 +105,11 @@ def test_a_parent_has_the_seed_of_its_run(tmp_path: Path) -> None:
     ]
 
 
+def test_a_whole_number_makes_no_second_run(tmp_path: Path) -> None:
+    (recipe,) = read_spec(write(tmp_path, "sparsity = 0.5\ninitial_sparsity = [0, 0.0]")).recipes
+    assert type(recipe.method_fields["initial_sparsity"]) is float
+
+
 def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> None:
     (recipe,) = read_spec(write(tmp_path, "sparsity = 0.5\nmilestones = []")).recipes
     assert recipe.milestones == ()
@@ -125,6 +130,14 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
         ),
         ('method = "vd"\nkl_scale = -1.0', "kl_scale=-1.0: must not be negative"),
         ('method = "lth"\nsparsity = 0.5', "parent='': lth starts from a finished run, so it must be given"),
+        ("method = {a = 1}", "method={'a': 1}: must be of type str"),
+        ('method = [["granet"]]', "method=['granet']: must be of type str"),
+        (
+            'sparsity = 0.5\n[[runs]]\nmethod = "lth"\nparent = { method = ["dense", "granet"] }',
+            "parent={'method': ['dense', 'granet']}: must have one value of 'method'",
+        ),
+        ("runs = []", "runs=[]: must be tables, each begun by [[runs]]"),
+        ("sparsity = 0.5\nstretch = [1, inf]", "stretch=inf: must be finite"),
         ("packed = 0", "packed=0: must be a number of runs"),
         ("runs = 3", "runs=3: must be tables"),
         ("recipe = 3", "recipe=3: must be the name of a recipe file"),

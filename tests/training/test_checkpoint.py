@@ -31,8 +31,18 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path: Path, where
     content = bytearray(newest.read_bytes())
     content[where] ^= 1
     newest.write_bytes(content)
-    with pytest.warns(UserWarning, match=r"checkpoint-00000002\.pt is damaged"):
+    with pytest.warns(UserWarning, match=r"checkpoint-00000002\.pt is damaged, so the one before it is used"):
         assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
+
+
+def test_all_damaged_is_a_new_start(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    for step in (1, 2):
+        (tmp_path / f"checkpoint-{step:08d}.pt").write_bytes(b"damaged")
+    assert load_checkpoint(tmp_path, CPU) is None
+    assert [str(warning.message).partition(" is damaged, so ")[2] for warning in recwarn] == [
+        "the one before it is used",
+        "training starts anew",
+    ]
 
 
 def test_a_cut_one_is_passed_over(tmp_path: Path) -> None:

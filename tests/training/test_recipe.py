@@ -1,11 +1,14 @@
 """Recipes: values that survive JSON and refuse nonsense by name."""
 
 import json
-from dataclasses import replace
+import math
+import re
+from dataclasses import fields, replace
 
 import pytest
 
 from granet.training.recipe import Recipe
+from granet.training.rundir import run_name
 
 
 def test_json_round_trip() -> None:
@@ -18,6 +21,45 @@ def test_dense_twin_differs_in_method_only() -> None:
     twin = recipe.dense_twin()
     assert (twin.method, dict(twin.method_fields)) == ("dense", {})
     assert replace(twin, method=recipe.method, method_fields=recipe.method_fields) == recipe
+
+
+def test_a_run_with_a_parent_has_the_plain_dense_twin() -> None:
+    plain = Recipe().dense_twin()
+    for run in (Recipe(method="lth", parent="first"), Recipe(parent="first", branch_epoch=3, hold=2)):
+        assert run.dense_twin() == plain and run_name(run.dense_twin()) == run_name(plain)
+
+
+def test_a_dense_branch_is_its_own_twin() -> None:
+    branch = Recipe(method="dense", method_fields={}, parent="first", branch_epoch=3)
+    assert branch.dense_twin() == branch
+
+
+FRACTIONS = [item.name for item in fields(Recipe) if item.type == "float"]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 10**400], ids=["inf", "-inf", "nan", "huge"])
+@pytest.mark.parametrize("name", FRACTIONS)
+def test_every_fraction_is_finite(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"^{name}={value!r}: must be finite$"):
+        Recipe(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("method", "whole", "fraction"),
+    [
+        ("granet", {"sparsity": 0.5, "initial_sparsity": 0}, {"sparsity": 0.5, "initial_sparsity": 0.0}),
+        ("sis", {"tolerance": 0}, {"tolerance": 0.0}),
+        ("vd", {"kl_scale": 1, "examples": 9, "every": 5}, {"kl_scale": 1.0, "examples": 9, "every": 5}),
+    ],
+)
+def test_a_whole_number_in_a_method_is_as_good_as_a_fraction(
+    method: str, whole: dict[str, object], fraction: dict[str, object]
+) -> None:
+    one, other = (Recipe(method=method, method_fields=given) for given in (whole, fraction))
+    assert one == other and run_name(one) == run_name(other)
+    assert {name: type(value) for name, value in one.method_fields.items()} == {
+        name: type(value) for name, value in fraction.items()
+    }
 
 
 def test_clock_leaves_the_incomplete_batch_out() -> None:
@@ -38,11 +80,13 @@ def test_clock_leaves_the_incomplete_batch_out() -> None:
         {"gamma": 0.0},
         {"crop": -1},
         {"seed": -1},
+        {"stretch": 1e308},
+        {"epochs": 10**400},
     ],
 )
 def test_wrong_values_are_named(wrong: dict[str, object]) -> None:
     name, value = list(wrong.items())[-1]
-    with pytest.raises(ValueError, match=f"^{name}={value!r}: "):
+    with pytest.raises(ValueError, match=f"^{name}={re.escape(repr(value))}: "):
         Recipe(**wrong)
 
 

@@ -58,6 +58,11 @@ def test_options_replace_parts_of_a_file() -> None:
         ("epochs = 0", "epochs=0: must be 1 or more"),
         ("[methods.grannet]", "unknown key 'methods.grannet'; the nearest is 'methods.granet'"),
         ("[methods.granet]\nregrown = 0.5", "unknown key 'methods.granet.regrown'; the nearest is"),
+        ("[methods.granet]\nsparsity = '0.9'", "sparsity='0.9': must be a number in [0, 1)"),
+        ("[methods.granet]\nregrow = 2", "regrow=2: must be in [0, 1)"),
+        ("[methods.sis]\ntolerance = 0.1\nsparsity = 0.5", "tolerance=0.1: gives a sparsity of its own"),
+        ("method = 'granett'", "method='granett': must be one of dense, "),
+        ("stretch = inf", "stretch=inf: must be finite"),
         ("methods = 3", "methods=3: must be a table"),
         ("epochs = ", "must be TOML"),
     ],
@@ -68,6 +73,23 @@ def test_what_is_wrong_is_named_with_the_file(tmp_path: Path, text: str, says: s
     with pytest.raises(ValueError, match=r"mine\.toml") as error:
         read_recipe_file(path)
     assert says in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "method = 'dense'",
+        "[methods.granet]\ninitial_sparsity = 0.995",
+        "[methods.gmp]\npattern = '2:4'",
+        "[methods.sis]\nbatches = 2",
+        "[methods.sis]\ntolerance = 0.1",
+    ],
+)
+def test_a_file_may_leave_the_sparsity_to_an_option(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    read_recipe_file(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

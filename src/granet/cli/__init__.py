@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import signal
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import granet
+from granet.files import DISK_ERRORS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if missing:
         sys.exit(f"granet: the command line needs {' and '.join(missing)}: pip install 'granet[cli]'")
     import tyro
-    from rich.console import Console
 
+    from granet.cli.console import create_console
     from granet.cli.data import Data
     from granet.cli.flops import Flops
     from granet.cli.methods import Methods
@@ -63,14 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
     try:
-        command.run(Console())
+        command.run(create_console())
     except ValueError as error:
         print(f"granet: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in DISK_ERRORS:
             raise
-        print(f"granet: no room left on the disk for {error.filename or 'the run folder'}", file=sys.stderr)
+        print(f"granet: {error.filename or 'a file'}: cannot be written ({error.strerror})", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("granet: stopped; the same command goes on from the last checkpoint", file=sys.stderr)

@@ -23,10 +23,15 @@ _FLAGS = {
 }
 
 
+def create_console() -> Console:
+    """A console that shows text as it is: what looks like markup or an emoji is part of somebody's path or name."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
 def watch(console: Console, name: str, records: Iterator[EpochRecord], epochs: int) -> Iterator[EpochRecord]:
     """Hand `records` on, with a bar that says where the run stands; after the last one the bar stays as one line."""
     columns = (
-        TextColumn(f"{name:<10}"),
+        TextColumn("{task.fields[name]:<10}", markup=False),
         BarColumn(bar_width=20),
         TextColumn("epoch {task.completed:.0f}/{task.total:.0f}  {task.description}"),
         TimeRemainingColumn(elapsed_when_finished=True),
@@ -34,7 +39,7 @@ def watch(console: Console, name: str, records: Iterator[EpochRecord], epochs: i
     )
     # The time left is estimated from all epochs so far: rich's own 30 seconds may not hold two of them.
     with Progress(*columns, console=console, speed_estimate_period=math.inf) as progress:
-        task = progress.add_task("", total=epochs, time="left")
+        task = progress.add_task("", total=epochs, name=name, time="left")
         for record in records:
             state = f"test {record.test_accuracy:.1%}  sparsity {record.sparsity:.1%}"
             time = "left" if record.epoch < epochs else "taken"
@@ -80,7 +85,7 @@ class SweepView:
 
     def __init__(self, console: Console, runs: int) -> None:
         columns = (
-            TextColumn("{task.fields[name]}", table_column=Column(ratio=1, no_wrap=True)),
+            TextColumn("{task.fields[name]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
             BarColumn(bar_width=20),
             TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}  {task.description}"),
             TimeRemainingColumn(),
@@ -108,14 +113,25 @@ class SweepView:
         self._progress.remove_task(self._tasks.pop(name))
         self._progress.advance(self._all)
         how = "done" if event.error is None else f"failed: {event.error}"
-        self._console.print(f"{name} {how}", highlight=False, markup=False, soft_wrap=True)
+        self._console.print(f"{name} {how}", soft_wrap=True)
+
+
+def split_alike(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The values of those names in which nothing differs, for a title, and the other names, for columns."""
+    alike = {name: rows[0][name] for name in names if len({row[name] for row in rows}) == 1}
+    return alike, [name for name in names if name not in alike]
+
+
+def titled(title: str, values: Mapping[str, Any]) -> str:
+    """A table's title, with what holds for all of its rows."""
+    return " ".join([title, *(f"{name}={value}" for name, value in values.items())])
 
 
 def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float]) -> Table:
     """One row per finished run, beside the paper's number; a column in which nothing differs goes into the title."""
-    told = [name for name in ("data", "model") if len({row[name] for row in rows}) == 1]
-    table = Table(title=" ".join(["Results", *(f"{name}={rows[0][name]}" for name in told)]))
-    words = [name for name in ("data", "model", "method") if name not in told]
+    told, words = split_alike(rows, ("data", "model"))
+    words.append("method")
+    table = Table(title=titled("Results", told))
     for name in words:
         table.add_column(name)
     compared = ["paper %"] if paper else []

@@ -28,8 +28,6 @@ class Data:
         if not results:
             raise ValueError(f"folder={str(self.folder)!r}: holds no file with a known checksum, of CIFAR or MNIST")
         for result in results:
-            console.print(
-                f"{result.status:<12}{result.path}  {result.detail}".rstrip(), highlight=False, soft_wrap=True
-            )
+            console.print(f"{result.status:<12}{result.path}  {result.detail}".rstrip(), soft_wrap=True)
         if not all(result.passed for result in results):
             sys.exit(1)

@@ -13,7 +13,7 @@ from torch import nn
 from tyro.conf import Positional
 
 from granet.distributions import counts, distribution, kept
-from granet.files import atomic
+from granet.files import atomic, writing_to
 from granet.flops import FlopsReport, flops
 from granet.layers import find_layers
 from granet.methods.base import check_share
@@ -49,11 +49,13 @@ class Flops:
 
     def run(self, console: Console) -> None:
         """Count, print and write."""
+        if self.json is not None and self.csv is not None and self.json.resolve() == self.csv.resolve():
+            raise ValueError(f"csv={str(self.csv)!r}: must be another file than that of json")
         report = self.report()
         for option, path, text in (("json", self.json, report.to_json()), ("csv", self.csv, report.to_csv())):
             if path is not None:
                 _write(option, path, text)
-        console.print(str(report), highlight=False, markup=False, soft_wrap=True)
+        console.print(str(report), soft_wrap=True)
 
     def report(self) -> FlopsReport:
         """The dense count, with the active weights that the distribution leaves."""
@@ -90,8 +92,5 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _write(option: str, path: Path, text: str) -> None:
     if path.is_dir():
         raise ValueError(f"{option}={str(path)!r}: cannot be written (it is a folder)")
-    try:
-        with atomic(path) as temporary:
-            temporary.write_text(text)
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise ValueError(f"{option}={str(path)!r}: cannot be written ({error.strerror})") from error
+    with writing_to(option, path, "cannot be written"), atomic(path) as temporary:
+        temporary.write_text(text)

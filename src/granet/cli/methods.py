@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.text import Text
 
 import granet
 from granet.cli.console import methods_table
@@ -85,8 +86,7 @@ class Methods:
             return
         console.print(methods_table(methods))
         for info in methods:
-            line = f"[bold]{info.name}[/bold]: {info.summary} ({info.paper})"
-            console.print(line, highlight=False, soft_wrap=True)
+            console.print(Text.assemble((info.name, "bold"), f": {info.summary} ({info.paper})"), soft_wrap=True)
 
 
 def methods_page(methods: Iterable[granet.MethodInfo]) -> str:

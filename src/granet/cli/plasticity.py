@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from granet.cli.device import choose_device, choose_packed, choose_threads
 from granet.cli.sweep import run_state, train_all
 from granet.data import load
-from granet.files import atomic
+from granet.files import atomic, make_folder, writing_to
 from granet.studies.jobs import Place
 from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_file import read_study
@@ -63,7 +63,7 @@ class Plasticity:
         study, packed = read_study(self.spec)
         if self.dry_run:
             for recipe in study.recipes():
-                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
+                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}")
             return
         device = choose_device(self.device, embedded=study.recipe.data == "digits")
         # missing files and a network that does not fit are one clear line now, not one in each run
@@ -72,13 +72,14 @@ class Plasticity:
         check_kept(study.branches(), self.out)
         packed = choose_packed(self.packed, packed, device)
         place = Place(device, self.out, self.data_dir, checkpoint_every=self.checkpoint_every)
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder("out", self.out)
         try:
             for _ in train_all(console, study.recipes(), place, packed):
                 pass
         finally:
             found = points(study, self.out)
-            self._write(console, study, found)
+            with writing_to("out", self.out):
+                self._write(console, study, found)
 
     def _write(self, console: Console, study: Study, found: list[Point]) -> None:
         """The numbers, the figures and the page, of as many branches as are finished."""
@@ -86,9 +87,9 @@ class Plasticity:
         for measure in study.measures:
             console.print(summary_table(study, measure, [point for point in found if point.measure == measure]))
         told = f"{len(found)} of {len(study.branches())} branches in {self.out / 'plasticity.csv'}"
-        console.print(told, highlight=False, soft_wrap=True)
+        console.print(told, soft_wrap=True)
         if importlib.util.find_spec("matplotlib") is None:
-            console.print("no figures: pip install 'granet[plots]'", highlight=False)
+            console.print("no figures: pip install 'granet[plots]'")
             return
         from granet.studies.plasticity_figure import title, write_figure
         from granet.studies.plasticity_page import page
@@ -99,10 +100,10 @@ class Plasticity:
                 chosen = [point for point in found if (point.measure, point.scope) == (measure, scope)]
                 path = self.out / f"{measure}-{scope}.png"
                 write_figure(study, chosen, drops, title(study, measure, scope), path)
-                console.print(f"drew {path} and .svg", highlight=False, soft_wrap=True)
+                console.print(f"drew {path} and .svg", soft_wrap=True)
         with atomic(self.out / "plasticity.html") as temporary:
             temporary.write_text(page(study, found, drops), encoding="utf-8")
-        console.print(f"wrote {self.out / 'plasticity.html'}", highlight=False, soft_wrap=True)
+        console.print(f"wrote {self.out / 'plasticity.html'}", soft_wrap=True)
 
 
 def summary_table(study: Study, measure: str, found: list[Point]) -> Table:

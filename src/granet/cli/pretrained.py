@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from granet.cli.console import split_alike, titled
 from granet.cli.device import choose_device
 from granet.data.cifar import CIFAR10, CIFAR100
 from granet.pretrained import FOLDER, Pretrained, read_index
@@ -64,20 +65,22 @@ class PretrainedNetworks:
 
     def run(self, console: Console) -> None:
         """Add what is to be added; then print the page or the list."""
+        if not self.folder.is_dir():
+            raise ValueError(f"folder={str(self.folder)!r}: must be a folder")
         if self.add is not None:
             rounded = None if self.dtype == "float32" else getattr(torch, self.dtype)
             device = choose_device(self.device, embedded=False)
             entry = publish(self.add, self.folder, name=self.name, dtype=rounded, data_dir=self.data_dir, device=device)
             size = (self.folder / entry.file).stat().st_size
             told = f"added {entry.name}: {size:,} bytes, {entry.accuracy_last:.2f} % on the test images"
-            console.print(told, highlight=False, soft_wrap=True)
+            console.print(told, soft_wrap=True)
         entries = read_index(self.folder)
         if self.markdown:
             print(pretrained_page(entries, self.folder), end="", file=console.file)  # the console's own print wraps
         elif entries:
             console.print(_table(entries))
         else:
-            console.print("none yet", highlight=False)
+            console.print("none yet")
 
 
 def pretrained_page(entries: tuple[Pretrained, ...], folder: Path) -> str:
@@ -99,15 +102,17 @@ def _card(entry: Pretrained, size: int) -> tuple[str, ...]:
 
 
 def _table(entries: tuple[Pretrained, ...]) -> Table:
-    table = Table(title="Pretrained networks")
-    table.add_column("name", no_wrap=True)
-    for heading in ("network", "data", "method"):
-        table.add_column(heading)
-    for heading in ("sparsity", "test accuracy"):
-        table.add_column(heading, justify="right")
+    """What nothing differs in goes into the title, to fit 80 columns; where it does not, names go on in a next line."""
+    told, words = split_alike([asdict(entry) for entry in entries], ("model", "data", "method"))
+    table = Table(title=titled("Pretrained networks", told))
+    table.add_column("name", overflow="fold")
+    for heading in words:
+        table.add_column(heading, no_wrap=True)
+    for heading in ("sparsity", "accuracy"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for entry in entries:
         figures = (f"{entry.sparsity:.2%}", f"{entry.accuracy_last:.2f} %")
-        table.add_row(entry.name, entry.model, entry.data, entry.method, *figures)
+        table.add_row(entry.name, *(getattr(entry, word) for word in words), *figures)
     return table
 
 

@@ -32,6 +32,6 @@ class Report:
         runs = write_report(self.runs, self.out)
         for run in runs:
             if run.summary is None:
-                console.print(f"not finished: {run.path}", highlight=False, soft_wrap=True)
+                console.print(f"not finished: {run.path}", soft_wrap=True)
         count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-        console.print(f"{count} in {self.out} and {self.out.with_suffix('.png')}", highlight=False, soft_wrap=True)
+        console.print(f"{count} in {self.out} and {self.out.with_suffix('.png')}", soft_wrap=True)

@@ -65,16 +65,16 @@ class Reproduce:
                 raise ValueError("write=True: needs matplotlib, pip install 'granet[plots]'")
             check_write(chosen, self.results, Path())
             for path in table.write(self.results, Path()):
-                console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+                console.print(f"wrote {path}", soft_wrap=True)
         elif not self.dry_run:
             self._train(console, table)
         for line in table.lines(self.results):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
 
     def _train(self, console: Console, table: Table) -> None:
         missing = table.missing(read_results(self.results), self.out)
         if not missing:
-            console.print("there is nothing left to train", highlight=False)
+            console.print("there is nothing left to train")
             return
         device = choose_device(self.device, embedded=False)
         for name in sorted({recipe.data for recipe in missing}):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.console import Console
 from tyro.conf import Positional
@@ -14,6 +14,7 @@ from tyro.conf import Positional
 from granet.cli.console import SweepView, sweep_table
 from granet.cli.device import choose_device, choose_packed, choose_threads
 from granet.data import load
+from granet.files import make_folder, writing_to
 from granet.studies.jobs import Place, run_jobs
 from granet.studies.results import rows, write_csv
 from granet.studies.spec import read_spec
@@ -58,7 +59,7 @@ class Sweep:
         spec = read_spec(self.spec)
         if self.dry_run:
             for recipe in spec.recipes:
-                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", highlight=False)
+                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}")
             return
         sets = sorted({recipe.data for recipe in spec.recipes})
         device = choose_device(self.device, embedded=sets == ["digits"])
@@ -67,15 +68,21 @@ class Sweep:
         choose_threads(self.threads)
         packed = choose_packed(self.packed, spec.packed, device)
         place = Place(device, self.out, self.data_dir, self.workers, self.checkpoint_every)
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder("out", self.out)
         try:
             for _ in train_all(console, spec.recipes, place, packed):
-                write_csv(self.out / "results.csv", rows(spec.recipes, self.out))
+                self._save(spec.recipes)
         finally:
-            finished = rows(spec.recipes, self.out)
-            write_csv(self.out / "results.csv", finished)
+            finished = self._save(spec.recipes)
             console.print(sweep_table(finished, in_paper(spec.recipes)))
-            console.print(f"saved in {self.out / 'results.csv'}", highlight=False, soft_wrap=True)
+            console.print(f"saved in {self.out / 'results.csv'}", soft_wrap=True)
+
+    def _save(self, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
+        """Write one row for each finished run, and return them."""
+        finished = rows(recipes, self.out)
+        with writing_to("out", self.out):
+            write_csv(self.out / "results.csv", finished)
+        return finished
 
 
 def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed: int) -> Iterator[Recipe]:
@@ -85,7 +92,7 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
     """
     left = [recipe for recipe in recipes if RunDir.find(place.out, recipe).summary is None]
     if len(left) < len(recipes):
-        console.print(f"{len(recipes) - len(left)} of {len(recipes)} runs are done already", highlight=False)
+        console.print(f"{len(recipes) - len(left)} of {len(recipes)} runs are done already")
     yield from (recipe for recipe in recipes if recipe not in left)
     failures = {}
     with stop_signals() as stop, SweepView(console, len(left)) as view:

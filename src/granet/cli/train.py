@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import Positional, UseAppendAction
+from tyro.conf import DisallowNone, Positional, UseAppendAction
 
 import granet
 from granet.cli.console import results_table, watch
 from granet.cli.device import choose_device, choose_threads
 from granet.clock import Time
 from granet.data import load
+from granet.files import DISK_ERRORS, writing_to
 from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
 from granet.training.loggers import create_loggers
@@ -85,9 +86,9 @@ class Train:
     """Decay of a moving average of the weights, which is then what is evaluated and saved; 0 for none."""
     precision: str | None = None
     """Of activations and products: `float32` or `bfloat16`."""
-    compile: bool | None = None
+    compile: DisallowNone[bool | None] = None
     """Fuse the forward and backward pass with `torch.compile`."""
-    deterministic: bool | None = None
+    deterministic: DisallowNone[bool | None] = None
     """Make a GPU repeat itself exactly, at some cost in speed."""
     observe: UseAppendAction[tuple[str, ...]] = ()
     """Watch the network change, one epoch at a time: `overlap`, `ever_active`, `survival`, `dead_filters`, `dormant`,
@@ -127,15 +128,15 @@ class Train:
             runs[name] = run = Run(one, data, device, self.out, workers=self.workers, loggers=loggers)
             if run.epochs_done:
                 where = "is done already" if run.summary else f"goes on after epoch {run.epochs_done}"
-                console.print(f"{name:<10} {where}", highlight=False)
+                console.print(f"{name:<10} {where}")
             if run.summary is None:
-                with stop_signals() as stop:
+                with writing_to("out", self.out, errors=DISK_ERRORS), stop_signals() as stop:
                     deque(watch(console, name, run.epochs(self.checkpoint_every, stop), one.total_epochs), maxlen=0)
         if importlib.util.find_spec("matplotlib") is None:
-            console.print("no curves.png: pip install 'granet[plots]'", highlight=False)
+            console.print("no curves.png: pip install 'granet[plots]'")
         console.print(results_table({name: run.summary for name, run in runs.items() if run.summary}))
         for run in runs.values():
-            console.print(f"saved in {run.folder.path}", highlight=False, soft_wrap=True)
+            console.print(f"saved in {run.folder.path}", soft_wrap=True)
 
     def whole_recipe(self) -> Recipe:
         """The file's recipe, or that of the digits, with what the options replace."""

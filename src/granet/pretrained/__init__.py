@@ -6,14 +6,15 @@ Each is a packed file in this folder with an entry in `index.json`; `granet pret
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, get_type_hints
 
 from torch import nn
 
 from granet.checkpoint import load
+from granet.files import read_json
 from granet.models import create_model
 
 FOLDER = Path(__file__).parent
@@ -39,6 +40,8 @@ class Pretrained:
     """The run that trained it; its last epoch."""
     sha256: str
     """Of the file."""
+    channels: int | None = None
+    """Of its input; where an older entry does not say, what its model takes by default."""
 
 
 def list_pretrained() -> tuple[Pretrained, ...]:
@@ -58,8 +61,8 @@ def load_pretrained(name: str) -> nn.Module:
 def read_index(folder: Path) -> tuple[Pretrained, ...]:
     """The entries of a folder's index; none if there is no index yet."""
     path = folder / INDEX
-    entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    return tuple(sorted((Pretrained(**entry) for entry in entries), key=lambda entry: entry.name))
+    entries = read_json(path, _entries) if path.is_file() else []
+    return tuple(sorted(entries, key=lambda entry: entry.name))
 
 
 def load_from(folder: Path, name: str) -> nn.Module:
@@ -72,7 +75,7 @@ def load_from(folder: Path, name: str) -> nn.Module:
     path = folder / entry.file
     if sha256(path) != entry.sha256:
         raise ValueError(f"{path}: is not the file that {INDEX} names, its SHA-256 is another")
-    model = create_model(entry.model, num_classes=entry.classes)
+    model = create_model(entry.model, num_classes=entry.classes, in_channels=entry.channels)
     load(path, model)
     return model.eval()
 
@@ -80,3 +83,15 @@ def load_from(folder: Path, name: str) -> nn.Module:
 def sha256(path: Path) -> str:
     """Of a file's bytes, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _entries(values: Any) -> list[Pretrained]:
+    if not isinstance(values, list):
+        raise ValueError("must be a list")
+    entries = [Pretrained(**value) for value in values]
+    for entry in entries:
+        for name, kind in get_type_hints(Pretrained).items():
+            value = getattr(entry, name)
+            if not isinstance(float(value) if kind is float and type(value) is int else value, kind):
+                raise ValueError(f"{name}={value!r} is of the wrong type")
+    return entries

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from granet.files import parse_json, read_json
 from granet.history import UpdateRecord
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
@@ -46,9 +46,9 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 def read_run(folder: Path) -> ReportedRun:
     """The run in `folder`; ValueError that names the file, and the line in it, if something cannot be understood."""
-    recipe, environment = _whole(folder / "config.json", _config)
-    summary = _whole(folder / "summary.json", _summary) if (folder / "summary.json").exists() else None
-    layers = _whole(folder / LAYERS, _layers) if (folder / LAYERS).exists() else ()
+    recipe, environment = read_json(folder / "config.json", _config)
+    summary = read_json(folder / "summary.json", _summary) if (folder / "summary.json").exists() else None
+    layers = read_json(folder / LAYERS, _layers) if (folder / LAYERS).exists() else ()
     updates = tuple(_lines(folder / UPDATES, lambda values: _update(values, len(layers))))
     records = tuple(_lines(folder / "metrics.jsonl", _epoch, growing=summary is None))
     return ReportedRun(folder, recipe, environment, records, summary, layers, updates)
@@ -58,24 +58,12 @@ def _is_run(folder: Path) -> bool:
     return (folder / "config.json").is_file()
 
 
-def _whole(path: Path, build: Callable[[Any], T]) -> T:
-    return _parse(str(path), path.read_bytes(), build)
-
-
 def _lines(path: Path, build: Callable[[Any], T], growing: bool = False) -> Iterator[T]:
     """One value per line; none if there is no such file. The last line of a file that grows may be half there yet."""
     if path.exists():
         *lines, rest = path.read_bytes().split(b"\n")
         for number, line in enumerate([*lines, rest] if rest and not growing else lines, start=1):
-            yield _parse(f"{path}, line {number}", line, build)
-
-
-def _parse(where: str, text: bytes, build: Callable[[Any], T]) -> T:
-    try:
-        return build(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        said = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{where}: is damaged or of another version of granet ({said})") from error
+            yield parse_json(f"{path}, line {number}", line, build)
 
 
 def _config(values: Any) -> tuple[Recipe, dict[str, Any]]:

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from granet.files import atomic
+from granet.files import atomic, writing_to
 from granet.report.figures import png
 from granet.report.labels import colours, labels
 from granet.report.page import page
@@ -32,13 +32,11 @@ def write_report(paths: Sequence[Path], out: Path) -> list[ReportedRun]:
     groups = same_layers(runs)
     picture = png(runs, names, shades, groups)
     text = page(runs, names, shades, groups)
-    try:
+    with writing_to("out", out, "must be a file that can be written"):
         with atomic(out.with_suffix(".png")) as temporary:
             temporary.write_bytes(picture)
         with atomic(out) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    except PermissionError as error:
-        raise ValueError(f"out={str(out)!r}: must be a file that can be written ({error.strerror})") from error
     return runs
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,13 +16,12 @@ from granet.checkpoint import save
 from granet.data import ImageSet, load
 from granet.files import atomic
 from granet.layers import find_layers
-from granet.models import create_model
 from granet.pretrained import INDEX, Pretrained, read_index, sha256
 from granet.trained import read_trained, take_over
 from granet.training.batches import normaliser
 from granet.training.feeds import resident_split
-from granet.training.recipe import Recipe
 from granet.training.rundir import RunDir
+from granet.training.setup import make_model
 from granet.training.step import evaluate
 
 LIMIT = 3_000_000
@@ -46,9 +46,9 @@ def publish(
     summary = RunDir(run).summary
     if summary is None:
         raise ValueError(f"run={str(run)!r}: must be the folder of a finished run")
-    recipe = Recipe.from_dict(json.loads((run / "config.json").read_text(encoding="utf-8"))["recipe"])
+    recipe = RunDir(run).recipe
     sparsity = recipe.method_fields.get("sparsity", round(summary.sparsity, 3))
-    name = name or f"{recipe.model}-{recipe.data}-{recipe.method}-{sparsity:g}"
+    name = f"{recipe.model}-{recipe.data}-{recipe.method}-{sparsity:g}" if name is None else name
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
         raise ValueError(f"name={name!r}: must be of lower-case letters, digits, '.', '_' and '-'")
     others = [entry for entry in read_index(folder) if entry.name != name or entry.run != run.name]
@@ -60,7 +60,7 @@ def publish(
     if not isinstance(data, ImageSet):
         raise ValueError(f"data={recipe.data!r}: must be a set that is read whole, to measure the packed file on")
 
-    model, packed = (create_model(recipe.model, num_classes=data.classes) for _ in range(2))
+    model, packed = (make_model(recipe, data) for _ in range(2))
     take_over(model, read_trained(run, model))
     masks = {layer.name: layer.weight != 0 for layer in find_layers(model)}
     path = folder / f"{name}.safetensors"
@@ -81,11 +81,17 @@ def publish(
             accuracy_last=score(packed, data, device),
             run=run.name,
             sha256=sha256(temporary),
+            channels=data.shape[0],
         )
-    index = [dataclasses.asdict(one) for one in sorted([*others, entry], key=lambda one: one.name)]
+    index = [_said(one) for one in sorted([*others, entry], key=lambda one: one.name)]
     with atomic(folder / INDEX) as temporary:
         temporary.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     return entry
+
+
+def _said(entry: Pretrained) -> dict[str, Any]:
+    """An entry for the index; what an older one does not say stays unsaid."""
+    return {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
 
 
 def score(model: nn.Module, data: ImageSet, device: torch.device | str = "cpu") -> float:

@@ -62,7 +62,7 @@ def read_spec(path: Path) -> Spec:
         raise ValueError(f"{path}: packed={packed!r}: must be a number of runs, 1 or more")
     files = _recipe_files(path, table.pop("recipe", None))
     runs = table.pop("runs", [{}])
-    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+    if not isinstance(runs, list) or not runs or not all(isinstance(run, dict) for run in runs):
         raise ValueError(f"{path}: runs={runs!r}: must be tables, each begun by [[runs]]")
     recipes: dict[Recipe, None] = {}
     try:
@@ -104,6 +104,9 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
     parent = {**shared, **own}.get("parent")
     if not isinstance(parent, dict):
         return [_recipe(file, shared, own)]
+    for key, value in parent.items():
+        if isinstance(value, list) and key not in _LISTS:
+            raise ValueError(f"parent={parent!r}: must have one value of {key!r}, a run starts from one other")
     seed = {"seed": own["seed"]} if "seed" in own else {}
     first = _recipe(file, {key: value for key, value in shared.items() if key != "parent"}, {**seed, **parent})
     return [first, _recipe(file, shared, {**own, "parent": run_name(first)})]

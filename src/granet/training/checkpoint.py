@@ -37,10 +37,12 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
 
 def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None:
     """The newest state that is undamaged, or None if there is none; a damaged one is named and passed over."""
-    for path in _checkpoints(folder):
+    paths = _checkpoints(folder)
+    for path in paths:
         if (state := _read(path, device)) is not None:
             return state
-        warnings.warn(f"granet: {path} is damaged, so the one before it is used", stacklevel=2)
+        instead = "training starts anew" if path == paths[-1] else "the one before it is used"
+        warnings.warn(f"granet: {path} is damaged, so {instead}", stacklevel=2)
     return None
 
 

@@ -10,11 +10,14 @@ from typing import Any, get_args
 
 from granet.clock import Clock, Time
 from granet.data.augment import PadMode
+from granet.methods import list_methods
 from granet.observers import check_observer, without_masks
 
 DENSE = "dense"  # the method of a run that sparsifies nothing
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("multistep", "cosine")
+_FINITE = "must be finite"
+_FRACTIONS = ("float", "float | None", float, float | None)  # as a dataclass may write their type
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            if item.type == "float" and type(value) is int:  # 1 and 1.0 are one recipe, and so one run
-                object.__setattr__(self, item.name, float(value))
-        _check("width", self.width, 0 < self.width < math.inf, "must be above 0")
-        _check("epochs", self.epochs, self.epochs >= 1, "must be 1 or more")
+            if item.type in _FRACTIONS:
+                value = _fraction(item.name, getattr(self, item.name))
+                _check(item.name, value, math.isfinite(value), _FINITE)
+                object.__setattr__(self, item.name, value)
+        object.__setattr__(self, "method_fields", _with_fractions(self.method, self.method_fields))
+        _check("width", self.width, self.width > 0, "must be above 0")
+        _check("epochs", self.epochs, 1 <= self.epochs < 2**63, "must be 1 or more, below 2**63")
+        _check("stretch", self.stretch, math.isfinite(self.epochs * self.stretch), "must give finitely many epochs")
         _check(
             "stretch", self.stretch, self.stretch > 0 and self.total_epochs >= 1, "must be above 0, one epoch at least"
         )
@@ -130,8 +136,13 @@ class Recipe:
         return Clock(step=0, total_steps=self.total_epochs * steps_per_epoch, steps_per_epoch=steps_per_epoch)
 
     def dense_twin(self) -> Recipe:
-        """The same run without sparsity: same seed, so the same initial weights and the same batches."""
-        return dataclasses.replace(self, method=DENSE, method_fields={}, observe=without_masks(self.observe))
+        """The same run without sparsity: same seed, so the same initial weights and the same batches.
+
+        It is trained whole, also where this run starts from another: then all such runs have one twin. A run that is
+        dense already is its own.
+        """
+        start: dict[str, Any] = {} if self.method == DENSE else {"parent": "", "branch_epoch": 0, "hold": 0}
+        return dataclasses.replace(self, method=DENSE, method_fields={}, observe=without_masks(self.observe), **start)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; `Recipe.from_dict` takes them back."""
@@ -148,6 +159,21 @@ class Recipe:
             if name in values:
                 values[name] = tuple(values[name])
         return Recipe(**values)
+
+
+def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a method; whole numbers become fractions where the method has those."""
+    cls = next((info.cls for info in list_methods() if info.name == method), None)
+    kinds = {item.name: item.type for item in dataclasses.fields(cls)} if cls else {}
+    return {name: _fraction(name, value) if kinds.get(name) in _FRACTIONS else value for name, value in fields.items()}
+
+
+def _fraction(name: str, value: Any) -> Any:
+    """`value`, as a fraction if it is a whole number: 1 and 1.0 are one recipe, and so one run."""
+    try:
+        return float(value) if type(value) is int else value
+    except OverflowError as error:
+        raise ValueError(f"{name}={value!r}: {_FINITE}") from error
 
 
 def _check(name: str, value: object, good: bool, allowed: str) -> None:

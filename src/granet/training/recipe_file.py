@@ -11,6 +11,7 @@ initial_sparsity = 0.5
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -18,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
-from granet.methods import list_methods
-from granet.methods.base import check_items
+from granet.methods import create_method, list_methods
+from granet.methods.base import Method, check_items
 from granet.training.recipe import DENSE, Recipe
 
 _DEFAULT = Recipe()
 _TIMES = {"warm_up"}
+_MOST = math.nextafter(1, 0)  # the largest sparsity: no other field of a method is wrong for being above it
 _INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
     "milestones": ((int, str), "times: steps, or text such as '50%'"),
     "keep": ((int,), "whole numbers"),
@@ -42,6 +44,7 @@ class RecipeFile:
     def recipe(self, method: str | None = None) -> Recipe:
         """The recipe of one method, or of the file's own."""
         method = method or self.shared.method
+        check_type("method", method)
         fields = {} if method == DENSE else dict(self.methods.get(method, {}))
         return dataclasses.replace(self.shared, method=method, method_fields=fields)
 
@@ -66,16 +69,19 @@ def read_recipe_file(path: Path) -> RecipeFile:
             check_type(key, value)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-    names = [info.name for info in list_methods()]
+    classes = {info.name: info.cls for info in list_methods()}
+    if (method := table.get("method", DENSE)) not in (DENSE, *classes):
+        raise ValueError(f"{path}: method={method!r}: must be one of {', '.join((DENSE, *classes))}")
     _check_table(path, "methods", methods)
     for name, fields in methods.items():
-        _check_known(path, f"methods.{name}", [f"methods.{name}" for name in names])
+        _check_known(path, f"methods.{name}", [f"methods.{name}" for name in classes])
         _check_table(path, f"methods.{name}", fields)
-        cls = next(info.cls for info in list_methods() if info.name == name)
-        allowed = [f"methods.{name}.{item.name}" for item in dataclasses.fields(cls)]
+        allowed = [f"methods.{name}.{item.name}" for item in dataclasses.fields(classes[name])]
         for key in fields:
             _check_known(path, f"methods.{name}.{key}", allowed)
     try:
+        for name, fields in methods.items():
+            _check_fields(name, fields, classes[name])
         shared = Recipe.from_dict({"method_fields": {}, **table})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -86,6 +92,17 @@ def _check_known(path: Path, key: str, known: Iterable[str]) -> None:
     if key not in known:
         near = get_close_matches(key, list(known), n=1, cutoff=0)
         raise ValueError(f"{path}: unknown key {key!r}; the nearest is {near[0]!r}")
+
+
+def _check_fields(name: str, fields: Mapping[str, Any], cls: type[Method]) -> None:
+    """A value that is wrong in itself is found here. A file without sparsity is whole: an option or a grid has it."""
+    default = {item.name: item.default for item in dataclasses.fields(cls)}["sparsity"]
+    added = {"sparsity": _MOST} if default is dataclasses.MISSING else {}
+    try:
+        create_method(name, **{**added, **fields})
+    except ValueError as error:
+        if "sparsity" in fields or not str(error).startswith("sparsity"):
+            raise
 
 
 def check_type(key: str, value: object) -> None:

@@ -37,7 +37,7 @@ from safetensors.torch import save_model
 from torch import nn
 
 from granet import __version__
-from granet.files import atomic, unfinished
+from granet.files import atomic, read_json, unfinished
 from granet.history import UpdateRecord
 from granet.sparsifier import Sparsifier
 from granet.training.recipe import Recipe
@@ -75,8 +75,7 @@ class RunDir:
     def find(root: Path, recipe: Recipe) -> RunDir:
         """The recipe's own folder under `root`; ValueError if one of that name holds another recipe."""
         run = RunDir(root / run_name(recipe))
-        config = run.path / "config.json"
-        if config.exists() and Recipe.from_dict(json.loads(config.read_text(encoding="utf-8"))["recipe"]) != recipe:
+        if (run.path / "config.json").exists() and run.recipe != recipe:
             raise ValueError(f"out={str(root)!r}: {run.path.name} in it holds a run of another recipe")
         return run
 
@@ -105,10 +104,15 @@ class RunDir:
             os.close(descriptor)
 
     @property
+    def recipe(self) -> Recipe:
+        """What was asked of the run that is there; ValueError that names the file if it is damaged."""
+        return read_json(self.path / "config.json", lambda values: Recipe.from_dict(values["recipe"]))
+
+    @property
     def summary(self) -> Summary | None:
-        """The final figures, if the run is finished."""
+        """The final figures, if the run is finished; ValueError that names the file if it is damaged."""
         path = self.path / "summary.json"
-        return Summary(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        return read_json(path, _summary) if path.exists() else None
 
     def begin(self, records: Sequence[EpochRecord]) -> None:
         """Start `metrics.jsonl` with the epochs done so far; what a crash left behind, half-written or later, goes."""
@@ -158,6 +162,14 @@ def run_name(recipe: Recipe) -> str:
     differs = {key: value for key, value in recipe.to_dict().items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:8]
     return "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
+
+
+def _summary(values: Any) -> Summary:
+    summary = Summary(**values)
+    for name, value in asdict(summary).items():
+        if not isinstance(value, int | float | None):
+            raise ValueError(f"{name}={value!r} is not a number")
+    return summary
 
 
 def _line(record: EpochRecord | UpdateRecord) -> str:

@@ -1,0 +1,114 @@
+"""A place that cannot be written to is one line and exit code 2, in every command that writes."""
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from granet.cli import main
+from granet.cli.flops import Flops
+
+STUDY = Path(__file__).parents[2] / "recipes" / "studies" / "plasticity-digits.toml"
+ZOO = Path(__file__).parents[2] / "recipes" / "zoo-digits.toml"
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """What a command says that must end with one line and exit code 2, in an empty folder but for a file `afile`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "afile").touch()
+
+    def run(*arguments: object) -> str:
+        threads = torch.get_num_threads()
+        try:
+            with pytest.raises(SystemExit) as stop:
+                main([str(argument) for argument in arguments])
+        finally:
+            torch.set_num_threads(threads)
+        said = capsys.readouterr().err
+        assert stop.value.code == 2 and said.count("\n") == 1
+        return said
+
+    return run
+
+
+@pytest.mark.parametrize("out", ["afile", "afile/sub", "/proc/granet-no-such"])
+@pytest.mark.parametrize(("command", "spec"), [("sweep", ZOO), ("plasticity", STUDY)])
+def test_a_study_needs_a_folder(command: str, spec: Path, out: str, refused: Refused, tmp_path: Path) -> None:
+    said = refused(command, spec, "--out", out)
+    assert said.startswith(f"granet: out={out!r}: must be a folder that can be written to (")
+    assert [path.name for path in tmp_path.iterdir()] == ["afile"]
+
+
+def test_the_table_of_a_sweep(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("granet.cli.sweep.train_all", lambda *_: iter([None]))
+    (tmp_path / "runs" / "results.csv").mkdir(parents=True)
+    assert refused("sweep", ZOO) == "granet: out='runs': must be a folder that can be written to (Is a directory)\n"
+
+
+def test_the_results_of_a_plasticity_study(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("granet.cli.plasticity.train_all", lambda *_: iter([]))
+    (tmp_path / "here" / "plasticity.csv").mkdir(parents=True)
+    said = refused("plasticity", STUDY, "--out", "here")
+    assert said == "granet: out='here': must be a folder that can be written to (Is a directory)\n"
+
+
+def test_files_larger_than_a_limit_end_training(refused: Refused) -> None:
+    resource = pytest.importorskip("resource")  # not on Windows
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, before[1]))
+    try:
+        for seconds in (0, 60):  # a checkpoint is too large, or the weights at the end are
+            said = refused("train", "--epochs", 2, "--no-dense-twin", "--checkpoint-every", seconds)
+            assert said == "granet: out='runs': must be a folder that can be written to (File too large)\n"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("option", ["json", "csv"])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
+def test_a_file_of_flops(option: str, number: int, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, *arguments: object, **options: object) -> None:
+        raise OSError(number, "why")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    said = refused("flops", "resnet20", "--input", "3x32x32", f"--{option}", "f")
+    assert said == f"granet: {option}='f': cannot be written (why)\n"
+
+
+@pytest.mark.parametrize("same", ["f", "./f", "sub/../f"])
+def test_two_reports_of_flops_need_two_files(same: str, refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    said = refused("flops", "resnet20", "--input", "3x32x32", "--json", "f", "--csv", same)
+    assert said == f"granet: csv={str(Path(same))!r}: must be another file than that of json\n"
+    assert not (tmp_path / "f").exists()
+
+
+def test_a_full_disk_names_the_file_not_a_run_folder(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a command has no word of its own for it."""
+    for name, shown in (("results/a.csv", "results/a.csv"), (None, "a file")):
+
+        def fail(flops: Flops, name: str | None = name) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device", name)
+
+        monkeypatch.setattr(Flops, "report", fail)
+        said = refused("flops", "resnet20", "--input", "3x32x32")
+        assert said == f"granet: {shown}: cannot be written (No space left on device)\n"
+
+
+@pytest.mark.parametrize("folder", ["notthere", "afile"])
+@pytest.mark.parametrize("options", [(), ("--markdown",), ("--add", "run")])
+def test_pretrained_networks_need_a_folder(folder: str, options: tuple[str, ...], refused: Refused) -> None:
+    assert refused("pretrained", "--folder", folder, *options) == f"granet: folder={folder!r}: must be a folder\n"
+
+
+def test_an_empty_folder_of_pretrained_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["pretrained", "--folder", str(tmp_path)])
+    assert capsys.readouterr().out == "none yet\n"
+    (tmp_path / "index.json").write_text(json.dumps([]))
+    main(["pretrained", "--folder", str(tmp_path)])
+    assert capsys.readouterr().out == "none yet\n"

@@ -1,0 +1,77 @@
+"""Files that appear whole or not at all, and what is said where they cannot."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from granet.files import DISK_ERRORS, atomic, make_folder, writing_to
+
+
+def test_a_read_only_disk_is_what_the_error_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it refuses to remove the temporary file, which was never made."""
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "read-only: unlink", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match="read-only: open") as raised, atomic(tmp_path / "a.csv") as temporary:
+        raise OSError(errno.EROFS, "read-only: open", str(temporary))
+    assert raised.value.filename == str(tmp_path / "a.csv")
+
+
+def test_an_error_without_a_name_gets_that_of_the_file_and_others_keep_theirs(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="full") as raised, atomic(tmp_path / "a.csv") as temporary:
+        temporary.write_text("half")
+        raise OSError(errno.ENOSPC, "full")
+    assert raised.value.filename == str(tmp_path / "a.csv")
+    with pytest.raises(FileNotFoundError) as raised, atomic(tmp_path / "a.csv"):
+        (tmp_path / "other").read_text()
+    assert raised.value.filename == str(tmp_path / "other")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as raised, atomic(tmp_path / "folder") as temporary:
+        temporary.write_text("whole")
+    assert (raised.value.filename, raised.value.filename2) == (str(tmp_path / "folder"), None)
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_what_safetensors_could_not_write_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File too large") as raised, atomic(tmp_path / "a"):
+        raise SafetensorError("Error while serializing: I/O error: File too large (os error 27)")
+    assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(tmp_path / "a"))
+    with pytest.raises(SafetensorError, match="header"), atomic(tmp_path / "a"):
+        raise SafetensorError("header too large")
+
+
+@pytest.mark.parametrize("number", sorted(DISK_ERRORS))
+def test_the_field_is_named(number: int) -> None:
+    told = r"^out='here': must be a folder that can be written to \(why\)$"
+    for errors in (None, DISK_ERRORS):
+        with pytest.raises(ValueError, match=told), writing_to("out", Path("here"), errors=errors):
+            raise OSError(number, "why")
+
+
+def test_other_errors_than_those_asked_for_stay_what_they_are() -> None:
+    with pytest.raises(FileNotFoundError), writing_to("out", Path("here"), errors=DISK_ERRORS):
+        raise FileNotFoundError(errno.ENOENT, "an image is gone")
+
+
+def test_a_folder_is_made_and_left_empty(tmp_path: Path) -> None:
+    for _ in range(2):
+        make_folder("out", tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "file").touch()
+    for wrong in (tmp_path / "file", tmp_path / "file" / "a"):
+        with pytest.raises(ValueError, match=r"^out=.* must be a folder that can be written to \("):
+            make_folder("out", wrong)
+
+
+def test_a_folder_that_is_there_but_takes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*, dir: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(ValueError, match=r"^out=.*\(Read-only file system\)$"):
+        make_folder("out", tmp_path)

@@ -1,0 +1,59 @@
+"""Run folders that somebody damaged: one line that names the file, and what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from granet.cli import main
+from granet.training.recipe import Recipe
+from granet.training.rundir import RunDir
+
+NOISE = b"\xff\xfe\x00\x93"
+DAMAGED = [
+    ("config.json", b"", "Expecting value"),
+    ("config.json", NOISE, "codec can't decode"),
+    ("config.json", b"[]", "list indices must be"),
+    ("config.json", b"{}", "no 'recipe'"),
+    ("config.json", b'{"recipe": {"epochs": "3"}}', "not supported between"),
+    ("config.json", b'{"recipe": {"method_fields": []}}', "no attribute 'items'"),
+    ("summary.json", b"", "Expecting value"),
+    ("summary.json", NOISE, "codec can't decode"),
+    ("summary.json", b'{"a": 1}', "unexpected keyword argument 'a'"),
+    ("summary.json", b"[1]", "must be a mapping"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "says"), DAMAGED)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    run = RunDir.find(tmp_path, Recipe())
+    run.make(Recipe(), torch.device("cpu"))
+    (run.path / name).write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged or of another version of granet") as error:
+        _ = RunDir.find(tmp_path, Recipe()).summary
+    assert str(error.value).startswith(f"{run.path / name}: ") and says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_summary_of_text_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    numbers = ("sparsity_asked", "sparsity", "parameters", "nonzero", "flops_ratio", "seconds")
+    rest = "".join(f', "{name}": 1' for name in numbers)
+    path.write_text(f'{{"test_accuracy": "high", "best_test_accuracy": null, "best_epoch": null{rest}}}')
+    with pytest.raises(ValueError, match=r"summary\.json: is damaged .*test_accuracy='high' is not a number"):
+        _ = RunDir(tmp_path).summary
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+def test_the_commands_say_it_in_one_line(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunDir.find(tmp_path, Recipe())
+    run.make(Recipe(), torch.device("cpu"))
+    (run.path / name).write_bytes(b"")
+    grid = tmp_path / "grid.toml"
+    grid.write_text("sparsity = 0.9\nevery = '1ep'\n")
+    for command in (["train"], ["sweep", str(grid), "--dry-run"]):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--out", str(tmp_path)])
+        said = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert said.startswith(f"granet: {run.path / name}: is damaged") and said.count("\n") == 1
