@@ -96,7 +96,7 @@ def read_json(path: Path, build: Callable[[Any], T]) -> T:
 def parse_json(where: str, text: bytes, build: Callable[[Any], T]) -> T:
     """What ``build`` makes of JSON; ValueError that says where it was if it cannot be understood."""
     try:
-        return build(json.loads(text))
+        return build(json.loads(text.decode("utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         said = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{where}: is damaged or of another version of granet ({said})") from error
