@@ -114,7 +114,8 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
     if followers.loose:
         _warn(
             f"{', '.join(followers.loose)}: trained by another optimizer, so dropped filters go on adding it to what "
-            "they output, and later layers keep their weights for them"
+            "they output, and later layers keep their weights for them",
+            stacklevel=4,
         )
     return followers
 
@@ -196,5 +197,6 @@ def _active(filters: SparseLayer) -> Tensor:
     return FILTERS.units(filters, filters.mask)
 
 
-def _warn(message: str) -> None:
-    warnings.warn(f"granet: pattern='filter': {message}", stacklevel=5)
+def _warn(message: str, stacklevel: int = 5) -> None:
+    """At the line that calls ``sparsify``, which is so far from here."""
+    warnings.warn(f"granet: pattern='filter': {message}", stacklevel=stacklevel)

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.filters import Followers, find_followers
-from granet.hidden import Hidden
+from granet.hidden import Hidden, drop_emptied
 from granet.history import UpdateRecord
 from granet.layers import SparseLayer, count_active, find_layers
 from granet.mask_updates import MaskUpdates
@@ -111,7 +111,6 @@ class Sparsifier:
             take_over(probe.model, self._net.start)
             self._net.start = None
         self._hidden = method.hide(probe.model, layers, optimizer)
-        self._finished: Hidden | None = None
         self._apply_masks()
         self._hooks: StepHooks | None = self._hook()
 
@@ -306,7 +305,7 @@ class Sparsifier:
     def _drop_hidden(self) -> None:
         if self._hidden is not None:
             self._hidden.finish()
-            self._finished, self._hidden = self._hidden, None
+            self._hidden = None
             self._updates.stop()
 
     def remove(self) -> None:
@@ -315,9 +314,7 @@ class Sparsifier:
             self.finish()
         finally:
             self._drop_hidden()  # also where it could not be finished
-            if self._finished is not None:
-                self._finished.detach()
-                self._finished = None
+            drop_emptied(self._optimizer)
             if self._hooks is not None:
                 self._zeros.enforce()  # other weights may have been loaded
                 self._hooks.remove()

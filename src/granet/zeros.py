@@ -20,7 +20,7 @@ class Zeros:
     With masked gradients nearly every optimizer leaves inactive weights at zero. Some move them all the same (Muon
     mixes the gradients of a matrix, L-BFGS those of several steps); that is noticed, and from then on the weights are
     masked after every step. The host waits for the device to look at weights, so this is done only after the first
-    step with masks and after the first one with changed masks.
+    step with masks and after the first one with changed masks, once the learning rate is above zero.
     """
 
     def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:

@@ -117,3 +117,13 @@ def test_a_state_of_another_kind_is_refused(kit: Kit, method: str) -> None:
     run.sparsifier.finish()
     with pytest.raises(ValueError, match=r"state\['hidden'\]: is of a training that goes on"):
         run.sparsifier.load_state_dict(state)
+
+
+def test_a_copy_of_what_is_finished_is_finished(kit: Kit, method: str) -> None:
+    run = kit.Run(method).train(0, 12)
+    run.sparsifier.finish()
+    model, optimizer, sparsifier = copy.deepcopy((run.model, run.optimizer, run.sparsifier))
+    assert sparsifier.hidden is None
+    assert not any(module._forward_hooks for module in model.modules())
+    sparsifier.remove()
+    assert len(optimizer.param_groups) == 1

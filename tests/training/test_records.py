@@ -1,6 +1,6 @@
 """Which epoch counts as the best, and which may not."""
 
-from granet.training.records import EpochRecord, best_epoch
+from granet.training.records import EpochRecord, best_epoch, best_on_test
 
 
 def record(epoch: int, val: float | None, test: float, sparsity: float) -> EpochRecord:
@@ -17,6 +17,7 @@ def test_best_epoch_is_chosen_by_validation_at_the_final_sparsity() -> None:
     ]
     best = best_epoch(records)
     assert best is not None and best.epoch == 3
+    assert best_on_test(records).epoch == 2  # the paper's protocol
 
 
 def test_no_validation_part_no_best_epoch() -> None:

@@ -24,10 +24,9 @@ from granet.studies.plasticity_results import (
     means,
     points,
     rate_drops,
-    read_records,
     write_points,
 )
-from granet.training.rundir import run_name
+from granet.training.rundir import RunDir, run_name
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Plasticity:
         from granet.studies.plasticity_figure import title, write_figure
         from granet.studies.plasticity_page import page
 
-        drops = rate_drops(read_records(self.out, study.trunks()[0]))
+        drops = rate_drops(RunDir.find(self.out, study.trunks()[0]).records)
         for measure in study.measures:
             for scope in study.scopes:
                 chosen = [point for point in found if (point.measure, point.scope) == (measure, scope)]

@@ -65,9 +65,6 @@ class Hidden(ABC):
     def finish(self) -> None:
         """Let go of everything but the weights and their masks."""
 
-    def detach(self) -> None:  # noqa: B027 (nothing, for most)
-        """After :meth:`finish`: leave the optimizer as it was."""
-
     # State.
 
     @abstractmethod

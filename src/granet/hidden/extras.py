@@ -44,16 +44,16 @@ class ExtraParameters:
             )
         try:
             for parent in sorted(set(homes)):
-                first = weights[homes.index(parent)]
-                self._add(first, [extra for extra, home in zip(extras, homes, strict=True) if home == parent])
+                weight = weights[homes.index(parent)]
+                self._add(parent, weight, [extra for extra, home in zip(extras, homes, strict=True) if home == parent])
         except Exception as error:  # a stranger's class may raise anything
-            self.remove()
+            self.release()
+            drop_emptied(optimizer)
             raise ValueError(
                 f"optimizer={type(optimizer).__name__}: cannot train the parameters that this method adds ({error})"
             ) from error
 
-    def _add(self, weight: nn.Parameter, extras: list[nn.Parameter]) -> None:
-        parent = _home(self._optimizer, weight)
+    def _add(self, parent: int, weight: nn.Parameter, extras: list[nn.Parameter]) -> None:
         named = [(f"granet.{parent}.{i}", extra) for i, extra in enumerate(extras)]
         names_given = "param_names" in self._optimizer.param_groups[parent]
         self._optimizer.add_param_group({"params": named if names_given else extras})
@@ -77,18 +77,15 @@ class ExtraParameters:
         for _, extra in self._pairs:
             group = groups[_home(self._optimizer, extra)]
             group.update([(name, []) for name in _OWN & group.keys()], **{_EMPTIED: True})
-        self._forget()
-
-    def remove(self) -> None:
-        """Leave the optimizer as it was."""
-        self.release()
-        groups = self._optimizer.param_groups
-        groups[:] = [group for group in groups if _EMPTIED not in group]  # a user may have an empty one too
-
-    def _forget(self) -> None:
         self._pairs.clear()
         for extra in self._extras:
             self._optimizer.state.pop(extra, None)
+
+
+def drop_emptied(optimizer: Optimizer) -> None:
+    """Take away the groups that :meth:`ExtraParameters.release` left; one that its user has empty stays."""
+    groups = optimizer.param_groups
+    groups[:] = [group for group in groups if _EMPTIED not in group]
 
 
 def _home(optimizer: Optimizer, weight: nn.Parameter) -> int:

@@ -148,9 +148,6 @@ class VariationalNoise(Hidden):
         for layer in self.layers:
             layer.hidden = None
 
-    def detach(self) -> None:
-        self._extras.remove()
-
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         pairs = zip(self.layers, self._log_sigma2, strict=True)
         return {"log_sigma2": {layer.name: variance.detach() for layer, variance in pairs}}

@@ -109,9 +109,6 @@ class SoftThreshold(HiddenWeights):
         super().finish()
         self._extras.release()
 
-    def detach(self) -> None:
-        self._extras.remove()
-
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         s = {layer.name: s.detach() for layer, s in zip(self.layers, self._s, strict=True)}
         return super().tensors() | {"s": s}

@@ -12,6 +12,7 @@ _COLOURS = ("#2f7ed8", "#e0762f", "#2ca58d", "#b455c4", "#a88410", "#d64550", "#
 
 
 _OTHER = {"method", "model", "data", "observe", "keep"}
+"""Settings that are told in another way, or that no result depends on."""
 LONGEST = 70
 """Letters of a name that a legend has room for."""
 

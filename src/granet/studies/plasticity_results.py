@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +14,6 @@ from pathlib import Path
 from granet.files import atomic
 from granet.studies.plasticity import Branch, Study
 from granet.training.checkpoint import kept_path
-from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord
 from granet.training.rundir import RunDir, run_name
 
@@ -62,7 +60,7 @@ def point_of(branch: Branch, out: Path) -> Point:
     summary = RunDir.find(out, branch.recipe).summary
     assert summary is not None
     accuracy = summary.test_accuracy
-    started = read_records(out, branch.recipe)[branch.epoch - 1]  # its records begin with those of its trunk
+    started = RunDir.find(out, branch.recipe).records[branch.epoch - 1]  # its records begin with those of its trunk
     if branch.measure == "plasticity":
         before = started.test_accuracy
     else:
@@ -87,13 +85,6 @@ def point_of(branch: Branch, out: Path) -> Point:
         sparsity=round(summary.sparsity, 8),
         run=run_name(branch.recipe),
     )
-
-
-def read_records(out: Path, recipe: Recipe) -> list[EpochRecord]:
-    """The epochs of a run so far."""
-    path = RunDir.find(out, recipe).path / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [EpochRecord(**json.loads(line)) for line in lines]
 
 
 def check_kept(branches: Iterable[Branch], out: Path) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from granet.files import atomic
+from granet.files import atomic, read_json
 from granet.training.recipe import Recipe
+from granet.training.records import best_on_test
 from granet.training.rundir import LAYERS, UPDATES, RunDir
 
 COLUMNS = (
@@ -42,8 +43,8 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
         summary = folder.summary
         if summary is None:
             continue
-        run = log(folder)
-        environment, best = run["environment"], summary.best_test_accuracy
+        environment = read_json(folder.path / "config.json", lambda config: config["environment"])
+        best, as_paper = summary.best_test_accuracy, best_on_test(folder.records[recipe.branch_epoch :])
         found.append(
             {
                 "method": recipe.method,
@@ -54,7 +55,7 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
                 "seed": recipe.seed,
                 "accuracy_last": round(100 * summary.test_accuracy, 3),
                 "accuracy_best": None if best is None else round(100 * best, 3),
-                "accuracy_as_paper": round(100 * as_paper(run["epochs"]), 3),
+                "accuracy_as_paper": round(100 * as_paper.test_accuracy, 3),
                 "train_flops": None if summary.train_flops is None else round(summary.train_flops, 5),
                 "test_flops": round(summary.flops_ratio, 5),
                 "seconds": round(summary.seconds, 1),
@@ -66,15 +67,6 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def as_paper(epochs: Sequence[Mapping[str, Any]]) -> float:
-    """The best test accuracy of the epochs that have the final sparsity: the paper's protocol, not ours.
-
-    It is chosen by looking at test images, so it is good for a comparison with the paper alone.
-    """
-    final: float = epochs[-1]["sparsity"]
-    return max(float(epoch["test_accuracy"]) for epoch in epochs if epoch["sparsity"] == final)
 
 
 def log(folder: RunDir) -> dict[str, Any]:

@@ -52,6 +52,14 @@ class Summary:
 
 def best_epoch(records: Sequence[EpochRecord]) -> EpochRecord | None:
     """The epoch that validation would choose, as `Summary` describes it."""
-    final = records[-1].sparsity
-    eligible = [record for record in records if record.val_accuracy is not None and record.sparsity == final]
+    eligible = [record for record in _at_final_sparsity(records) if record.val_accuracy is not None]
     return max(eligible, key=lambda record: record.val_accuracy or 0.0, default=None)
+
+
+def best_on_test(records: Sequence[EpochRecord]) -> EpochRecord:
+    """The epoch that test images would choose: the paper's protocol, good for a comparison with the paper alone."""
+    return max(_at_final_sparsity(records), key=lambda record: record.test_accuracy)
+
+
+def _at_final_sparsity(records: Sequence[EpochRecord]) -> list[EpochRecord]:
+    return [record for record in records if record.sparsity == records[-1].sparsity]

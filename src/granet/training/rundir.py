@@ -109,6 +109,13 @@ class RunDir:
         return read_json(self.path / "config.json", lambda values: Recipe.from_dict(values["recipe"]))
 
     @property
+    def records(self) -> list[EpochRecord]:
+        """The epochs so far, those before a branch included."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [EpochRecord(**json.loads(line)) for line in lines]
+
+    @property
     def summary(self) -> Summary | None:
         """The final figures, if the run is finished; ValueError that names the file if it is damaged."""
         path = self.path / "summary.json"

@@ -1,0 +1,158 @@
+"""A training in which filters are dropped: what is held stays zero, and nothing is cut before the last update."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import granet
+
+Kit = SimpleNamespace
+STEPS = 16
+LAST = 10
+
+METHODS: dict[str, Callable[[], granet.Method]] = {
+    "granet": lambda: granet.GraNet(
+        sparsity=0.6, initial_sparsity=0.3, every=2, end=LAST, regrow=0.5, pattern="filter"
+    ),
+    "gmp": lambda: granet.GMP(sparsity=0.6, every=2, end=LAST, pattern="filter"),
+    "static": lambda: granet.Static(sparsity=0.6, pattern="filter"),
+}
+EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01, initial_accumulator_value=0.1),
+}
+
+
+class Run:
+    def __init__(self, kit: Kit, name: str, method: str, optimizer: str = "sgd", seed: int = 0) -> None:
+        self.kit = kit
+        self.model = kit.make(name, seed)
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
+        self.sparsifier = granet.sparsify(
+            self.model, self.optimizer, METHODS[method](), total_steps=STEPS, seed=seed, exclude=(kit.MODELS[name][1],)
+        )
+
+    def train(self, first: int, last: int, check: Callable[[], None] = lambda: None) -> None:
+        for step in range(first, last):
+            torch.manual_seed(step)
+            self.optimizer.zero_grad()
+            self.kit.loss(self.model, self.kit.images(8, step)).backward()
+            self.optimizer.step()
+            check()
+
+    def state(self) -> dict[str, Any]:
+        return {key: getattr(self, key).state_dict() for key in ("model", "optimizer", "sparsifier")}
+
+    def load(self, state: dict[str, Any]) -> None:
+        for key in ("model", "optimizer", "sparsifier"):
+            getattr(self, key).load_state_dict(copy.deepcopy(state[key]))
+
+    def check_zeros(self) -> None:
+        for name, mask in self.sparsifier.in_use.items():
+            parameter = self.model.get_parameter(name)
+            assert not parameter[~mask].any()
+            for value in self.optimizer.state[parameter].values():
+                if value.shape == parameter.shape:
+                    assert value[~mask].unique().numel() <= 1  # as it is for a weight that was never trained
+
+    @property
+    def cut(self) -> int:
+        """Weights that are held at zero though they are active, or have no mask."""
+        masks = self.sparsifier.masks
+        return sum(
+            int((~mask & masks.get(name, torch.tensor(True))).sum())
+            for name, mask in self.sparsifier.in_use.items()
+            if mask.ndim > 1
+        )
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, Tensor) else a == b
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@EVERY_METHOD
+def test_zeros_stay_while_training_goes_on(kit: Kit, name: str, method: str, optimizer: str) -> None:
+    run = Run(kit, name, method, optimizer)
+    run.train(0, STEPS, run.check_zeros)
+    assert run.cut > 0
+
+
+@pytest.mark.parametrize("method", ["granet", "gmp"])
+def test_nothing_is_cut_before_the_last_update(kit: Kit, name: str, method: str) -> None:
+    run = Run(kit, name, method)
+    last = run.sparsifier.updates[-1]
+    cuts: list[int] = []
+    run.train(0, last - 1, lambda: cuts.append(run.cut))
+    assert set(cuts) == {0}
+    earlier = copy.deepcopy(run.state())
+    before = {name: run.model.get_parameter(name) != 0 for name in run.sparsifier.in_use}
+    run.train(last - 1, last)
+    assert run.cut > 0
+    run.load(earlier)  # and back to before it
+    assert run.cut == 0
+    assert all(torch.equal(run.model.get_parameter(name) != 0, mask) for name, mask in before.items())
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("at", [LAST - 3, LAST + 2])
+def test_a_resumed_run_equals_an_uninterrupted_one(kit: Kit, method: str, at: int) -> None:
+    whole, resumed = Run(kit, "separable", method), Run(kit, "separable", method, seed=5)
+    whole.train(0, at)
+    half = copy.deepcopy(whole.state())
+    whole.train(at, STEPS)
+    resumed.train(0, 2)  # another run, so that nothing is right by luck
+    resumed.load(half)
+    resumed.train(at, STEPS)
+    assert same(whole.state(), resumed.state())
+    assert all(torch.equal(mask, resumed.sparsifier.in_use[name]) for name, mask in whole.sparsifier.in_use.items())
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))], ids=["copied", "pickled"])
+def test_a_copied_training_goes_the_same_way(kit: Kit, name: str, how: Callable[[Run], Run]) -> None:
+    run = Run(kit, name, "granet")
+    run.train(0, LAST - 3)
+    twin = how(run)
+    before = copy.deepcopy(run.state())
+    twin.train(LAST - 3, STEPS, twin.check_zeros)
+    assert same(before, run.state())
+    assert run.cut == 0 < twin.cut
+    run.train(LAST - 3, STEPS)
+    assert same(twin.state(), run.state())
+
+
+def test_pruning_does_not_look_at_what_will_be_cut(kit: Kit) -> None:
+    """The masks of a run are those of one in which nothing is cut: a net behind a thinned layer is no smaller."""
+    runs = [Run(kit, "vgg", "gmp") for _ in range(2)]
+    runs[1].sparsifier._zeros._followers.readers.clear()
+    for run in runs:
+        run.train(0, STEPS)
+    assert same(runs[0].sparsifier.masks, runs[1].sparsifier.masks)
+    assert runs[0].cut > 0
+
+
+def test_pruning_once_more_counts_a_filter_that_hears_nothing_as_gone(kit: Kit) -> None:
+    model = kit.make("separable")
+    first = kit.static(model, "separable")
+    alive = {name: mask.flatten(1).any(1) for name, mask in first.masks.items()}
+    first.remove()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = granet.PruneOnce(rate=0.01, pattern="filter")
+    second = granet.sparsify(model, optimizer, method, exclude=("fc.weight",))
+    heard = alive["deep.0.weight"] & alive["stem.0.weight"]
+    assert torch.equal(second.masks["deep.0.weight"].flatten(1).any(1), heard)
+    assert heard.sum() < alive["deep.0.weight"].sum()
