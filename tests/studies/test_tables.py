@@ -67,6 +67,7 @@ def test_what_goes_past_the_paper_differs_in_nothing_else() -> None:
     assert differs("+ cosine learning rate") == {"schedule": "cosine"}
     assert differs("+ small, frequent updates") == {"every": 250, "regrow": 0.2}
     assert differs("+ LAMP score") == {"score": "lamp"}
+    assert differs("+ cosine and small updates") == {"schedule": "cosine", "every": 250, "regrow": 0.2}
     assert differs("+ all three") == {"schedule": "cosine", "every": 250, "regrow": 0.2, "score": "lamp"}
     assert rows["Dense"].method == DENSE
 

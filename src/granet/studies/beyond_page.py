@@ -14,9 +14,9 @@ PLAIN = "GraNet (s_i=0)"
 """The row that the others change."""
 
 _INTRODUCTION = f"""\
-{PLAIN} as in the paper, and changed in one thing at a time and in all three: a cosine learning rate from 0.1 to 0
-instead of steps; mask updates every 250 steps instead of 1000, which regrow 20 % of a layer at first instead of 50 %;
-pruning by the LAMP score instead of magnitude.
+{PLAIN} as in the paper, changed in one thing at a time, and in several: a cosine learning rate from 0.1 to 0 instead
+of steps; mask updates every 250 steps instead of 1000, which regrow 20 % of a layer at first instead of 50 %; pruning
+by the LAMP score instead of magnitude.
 
 Test accuracy of the last epoch in percent, mean over n seeds ± its standard error; then the difference from {PLAIN}
 with its standard error. FLOPs of inference and of training are shares of the dense network's. The deviation over

@@ -109,6 +109,7 @@ ROWS: Mapping[str, Rows] = {
         "+ cosine learning rate": {**FROM_DENSE, **COSINE},
         "+ small, frequent updates": {**FROM_DENSE, **GENTLE},
         "+ LAMP score": {**FROM_DENSE, **LAMP},
+        "+ cosine and small updates": {**FROM_DENSE, **COSINE, **GENTLE},
         "+ all three": {**FROM_DENSE, **COSINE, **GENTLE, **LAMP},
     },
 }
