@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from granet.studies.beyond_page import PLAIN, page
-from granet.studies.compare import Comparison, with_spread
+from granet.studies.beyond_page import BEST, PLAIN, RECIPE, page
+from granet.studies.compare import Comparison, compare, with_spread
+from granet.studies.results import read_results
 from granet.studies.results_figure import against_flops
-from granet.studies.tables import Cell
+from granet.studies.tables import Cell, cells
+from granet.training.recipe_file import find_recipe, read_recipe_file
+
+ROOT = Path(__file__).parents[2]
 
 MEASURED = {
     (PLAIN, 0.98): Comparison(
@@ -42,6 +47,16 @@ def test_without_a_deviation_there_is_no_standard_error() -> None:
         for one in MEASURED.values()
     ]
     assert "| + LAMP score | 72.00, n=1 | +1.00 | 0.060 | 0.200 |" in page("beyond", single)
+
+
+def test_the_best_is_the_recipe_of_that_name() -> None:
+    at_98 = [cell for cell in cells("beyond") if cell.sparsity == 0.98]
+    measured = [one for one in compare(at_98, read_results(ROOT / "results"), (0, 1, 2)) if one.last]
+    best = max(measured, key=lambda one: statistics.mean(one.last))
+    assert (best.cell.row, len(best.last)) == (BEST, 3)
+    recipe = read_recipe_file(find_recipe(RECIPE)).recipe()
+    sparse = replace(recipe, method_fields={**recipe.method_fields, "sparsity": 0.98})
+    assert [sparse] == best.cell.recipes(0)
 
 
 def test_the_figure(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ ROWS: Mapping[str, Rows] = {
     },
     "beyond": {
         "Dense": DENSE_RUN,
+        "Dense, cosine learning rate": {**DENSE_RUN, **COSINE},
         "GraNet (s_i=0)": FROM_DENSE,
         "+ cosine learning rate": {**FROM_DENSE, **COSINE},
         "+ small, frequent updates": {**FROM_DENSE, **GENTLE},
@@ -179,7 +180,7 @@ def _printed(table: str) -> Iterator[Cell]:
 def _unprinted(table: str) -> Iterator[Cell]:
     every_data, sparsities = UNPRINTED[table]
     for row, data in itertools.product(ROWS[table], every_data):
-        for sparsity in (0.0,) if row == "Dense" else sparsities:
+        for sparsity in (0.0,) if row.startswith("Dense") else sparsities:
             yield Cell(table, row, "vgg19", data, sparsity)
 
 
