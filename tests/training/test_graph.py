@@ -142,7 +142,8 @@ def trained(
 
     ``written``: between two steps, weights of it are written to.
     """
-    torch.manual_seed(0)
+    # Not 0: of 40 draws on an H200 that one alone, with STR and filters, moves by more than 1e-6. A ReLU flips there.
+    torch.manual_seed(1)
     layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, 4)).to(DEVICE)
     groups = [{"params": [*model[0].parameters(), *model[1].parameters()]}, {"params": [*model[2:].parameters()]}]

@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from granet.training.recipe import Recipe
+import granet
+from granet.training.recipe import Recipe, method_class
 from granet.training.rundir import run_name
 
 
@@ -95,3 +96,9 @@ def test_batch_larger_than_the_set_and_unknown_field() -> None:
         Recipe(batch_size=128).clock(100)
     with pytest.raises(ValueError, match="'learning_rate'"):
         Recipe.from_dict({"learning_rate": 0.1})
+
+
+def test_a_method_is_dense_or_one_of_the_registry() -> None:
+    assert method_class("dense") is None and method_class("gmp") is granet.GMP
+    with pytest.raises(ValueError, match=r"method='gpm': must be one of dense, .*gmp"):
+        method_class("gpm")

@@ -12,7 +12,6 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import DisallowNone, Positional, UseAppendAction
 
-import granet
 from granet.cli.console import results_table, watch
 from granet.cli.device import choose_device, choose_threads
 from granet.clock import Time
@@ -21,6 +20,7 @@ from granet.files import DISK_ERRORS, writing_to
 from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
 from granet.training.loggers import create_loggers
+from granet.training.recipe import method_class
 from granet.training.recipe_file import read_recipe_file
 
 _DIGITS = Recipe()
@@ -154,13 +154,14 @@ class Train:
 
     def _digits_recipe(self) -> Recipe:
         """Another method takes as much of the digits' settings as it has a use for."""
-        if self.method in (None, DENSE, _DIGITS.method):
-            return _DIGITS.dense_twin() if self.method == DENSE else _DIGITS
-        fields = dict(_DIGITS.method_fields)
-        method = granet.create_method(self.method, sparsity=fields["sparsity"])
-        if not hasattr(method, "every"):
-            del fields["every"]
-        if hasattr(method, "rate"):  # which says how much is pruned
+        if self.method is None or self.method == _DIGITS.method:
+            return _DIGITS
+        method = method_class(self.method)
+        if method is None:
+            return _DIGITS.dense_twin()
+        has = {field.name for field in dataclasses.fields(method)}
+        fields = {name: value for name, value in _DIGITS.method_fields.items() if name in has}
+        if "rate" in has:  # which says how much is pruned
             del fields["sparsity"]
         return dataclasses.replace(_DIGITS, method=self.method, method_fields=fields)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from granet.data.cifar import CIFAR10, CIFAR100, SIDE
+from granet.files import read_json
 from granet.flops import FlopsReport, flops
 from granet.models import create_model
 from granet.report.budget import fixed_counts
@@ -114,7 +114,7 @@ def learned_budget(cell: Cell, seeds: Sequence[int], results: Path) -> Budget | 
     """What the runs of a cell ended with, from their logs; None if there are none."""
     report = counted(cell.model, CLASSES[cell.data], SIDE)
     paths = [results / "logs" / f"{run_name(cell.recipes(seed)[-1])}.json" for seed in seeds]
-    logs = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    logs = [read_json(path, dict) for path in paths if path.is_file()]
     return Budget(cell.row, report, tuple(_active(log, report) for log in logs)) if logs else None
 
 

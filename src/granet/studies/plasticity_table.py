@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from granet.files import read_json
 from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_figure import title, write_figure
 from granet.studies.plasticity_file import read_study
@@ -109,7 +109,7 @@ def read_point(row: Mapping[str, str]) -> Point:
 def logged_records(results: Path, run: str) -> list[EpochRecord]:
     """The epochs in the log of a run; none if there is no such log."""
     path = results / "logs" / f"{run}.json"
-    log = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"epochs": []}
+    log = read_json(path, dict) if path.is_file() else {"epochs": []}
     return [EpochRecord(**record) for record in log["epochs"]]
 
 

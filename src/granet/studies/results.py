@@ -76,13 +76,13 @@ def log(folder: RunDir) -> dict[str, Any]:
         path = folder.path / name
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
-    config = json.loads((folder.path / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder.path / "config.json", dict)
     branched = config["recipe"].get("branch_epoch", 0)  # up to there the records are those of another run
     layers = folder.path / LAYERS
     return {
         **config,
-        "summary": json.loads((folder.path / "summary.json").read_text(encoding="utf-8")),
-        "layers": json.loads(layers.read_text(encoding="utf-8")) if layers.exists() else [],
+        "summary": read_json(folder.path / "summary.json", dict),
+        "layers": read_json(layers, list) if layers.exists() else [],
         "epochs": lines("metrics.jsonl")[branched:],
         "updates": lines(UPDATES),
     }

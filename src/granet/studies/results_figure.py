@@ -105,7 +105,8 @@ def _costs(
     for one in known:
         accuracy = statistics.mean(one.last)
         if one.cell.sparsity == 0:
-            axes.axhline(accuracy, color="0.5", linewidth=1, label=one.cell.row)
+            style = "-" if one.cell.row == "Dense" else "--"
+            axes.axhline(accuracy, color="0.5", linewidth=1, linestyle=style, label=one.cell.row)
         elif flops(one):
             axes.errorbar(
                 statistics.mean(flops(one)),

@@ -33,7 +33,7 @@ from typing import Any
 
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
-from granet.training.recipe import DENSE, Recipe
+from granet.training.recipe import Recipe, method_class
 from granet.training.recipe_file import RecipeFile, check_type, read_recipe_file
 from granet.training.rundir import run_name
 
@@ -116,10 +116,7 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
     """The recipe of one point of the grid."""
     method = own.get("method", shared.get("method"))
     recipe = file.recipe(method)
-    cls = next((info.cls for info in list_methods() if info.name == recipe.method), None)
-    if cls is None and recipe.method != DENSE:
-        names = [DENSE, *(info.name for info in list_methods())]
-        raise ValueError(f"method={recipe.method!r}: must be one of {', '.join(names)}")
+    cls = method_class(recipe.method)
     fields = {field.name for field in dataclasses.fields(cls)} if cls else set()
     known = fields | _RECIPE_FIELDS
     for key in own:

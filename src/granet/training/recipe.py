@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from granet.clock import Clock, Time
 from granet.data.augment import PadMode
-from granet.methods import list_methods
+from granet.methods import Method, list_methods
 from granet.observers import check_observer, without_masks
 
 DENSE = "dense"  # the method of a run that sparsifies nothing
@@ -159,6 +159,13 @@ class Recipe:
             if name in values:
                 values[name] = tuple(values[name])
         return Recipe(**values)
+
+
+def method_class(name: str) -> type[Method] | None:
+    """The class of a method, None for training without one; ValueError for a name that is neither."""
+    classes = {info.name: info.cls for info in list_methods()}
+    _check("method", name, name in (DENSE, *classes), f"must be one of {', '.join((DENSE, *classes))}")
+    return classes.get(name)
 
 
 def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:

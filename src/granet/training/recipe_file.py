@@ -21,7 +21,7 @@ from typing import Any
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
 from granet.methods.base import Method, check_items
-from granet.training.recipe import DENSE, Recipe
+from granet.training.recipe import DENSE, Recipe, method_class
 
 _DEFAULT = Recipe()
 _TIMES = {"warm_up"}
@@ -67,11 +67,11 @@ def read_recipe_file(path: Path) -> RecipeFile:
         _check_known(path, key, {*known, "methods"})
         try:
             check_type(key, value)
+            if key == "method":
+                method_class(value)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     classes = {info.name: info.cls for info in list_methods()}
-    if (method := table.get("method", DENSE)) not in (DENSE, *classes):
-        raise ValueError(f"{path}: method={method!r}: must be one of {', '.join((DENSE, *classes))}")
     _check_table(path, "methods", methods)
     for name, fields in methods.items():
         _check_known(path, f"methods.{name}", [f"methods.{name}" for name in classes])
