@@ -19,7 +19,8 @@ BEST, RECIPE = "+ cosine learning rate", "cifar100-vgg19-cosine"
 _INTRODUCTION = f"""\
 {PLAIN} as in the paper, changed in one thing at a time, and in several: a cosine learning rate from 0.1 to 0 instead
 of steps; mask updates every 250 steps instead of 1000, which regrow 20 % of a layer at first instead of 50 %; pruning
-by the LAMP score instead of magnitude.
+by the LAMP score instead of magnitude. What the cosine alone does for dense training and for a sparse start is there to
+compare with.
 
 Test accuracy of the last epoch in percent, mean over n seeds ± its standard error; then the difference from {PLAIN}
 with its standard error. FLOPs of inference and of training are shares of the dense network's. The deviation over

@@ -17,6 +17,7 @@ from granet.training.rundir import run_name
 
 Settings = dict[str, Any]
 
+FROM_HALF: Settings = {"method": "granet", "initial_sparsity": 0.5, "end": "50%"}
 FROM_DENSE: Settings = {"method": "granet", "initial_sparsity": 0.0, "end": "68.75%"}
 """GraNet (s_i = 0) prunes until epoch 110 of 160."""
 COSINE: Settings = {"schedule": "cosine"}
@@ -55,7 +56,7 @@ MAIN: Rows = {
     "Deep-R": {"method": "deep-r"},
     "SET": {"method": "set"},
     "RigL": {"method": "rigl-itop"},  # what the paper ran under that name
-    "GraNet (s_i=0.5)": {"method": "granet", "initial_sparsity": 0.5, "end": "50%"},
+    "GraNet (s_i=0.5)": FROM_HALF,
     "STR": soft_threshold,
     "SIS": {"method": "sis", "parent": DENSE_RUN, "lr": 0.01},  # fine-tuned: trained anew with 0.1 it ends at 91.5
     "GMP": {"method": "gmp"},
@@ -105,7 +106,9 @@ ROWS: Mapping[str, Rows] = {
     },
     "beyond": {
         "Dense": DENSE_RUN,
-        "Dense, cosine learning rate": {**DENSE_RUN, **COSINE},
+        "Dense, cosine": {**DENSE_RUN, **COSINE},
+        "GraNet (s_i=0.5)": FROM_HALF,
+        "GraNet (s_i=0.5), cosine": {**FROM_HALF, **COSINE},
         "GraNet (s_i=0)": FROM_DENSE,
         "+ cosine learning rate": {**FROM_DENSE, **COSINE},
         "+ small, frequent updates": {**FROM_DENSE, **GENTLE},
