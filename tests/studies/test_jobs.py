@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -187,3 +188,8 @@ def test_a_sweep_that_is_stopped_and_killed_is_finished_by_the_same_command(tmp_
     assert all(f"{float(row['accuracy_last']):.2f}" in output for row in table)
     again = sweep(tmp_path)
     assert "3 of 3 runs are done already" in again.communicate()[0] and again.returncode == 0
+
+
+def test_a_single_thread_stays_on_the_default_stream() -> None:
+    (stream,) = jobs._streams(torch.device("cuda"), 1)
+    assert isinstance(stream, nullcontext)

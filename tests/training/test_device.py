@@ -27,6 +27,17 @@ def test_a_cpu_run_changes_no_setting_of_the_process() -> None:
     assert (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark) == before
 
 
+@pytest.mark.parametrize(("name", "made_current"), [("cuda:1", ["cuda:1"]), ("cuda", [])])
+def test_the_gpu_of_a_run_is_the_current_one(
+    name: str, made_current: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(str(device)))
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
+    prepare_device(torch.device(name), deterministic=False)
+    assert current == made_current
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU to run short of memory")
 def test_a_gpu_that_is_really_too_small() -> None:
     with pytest.raises(ValueError, match=r"not enough memory; .* GiB are free"), enough_memory(torch.device("cuda")):

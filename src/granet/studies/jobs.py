@@ -216,8 +216,11 @@ POOL = 32
 
 
 def _streams(device: torch.device, count: int) -> list[AbstractContextManager[object]]:
-    """A stream for each thread, none twice: a run captures its step on its own while the others train on theirs."""
-    if device.type != "cuda":
+    """A stream for each thread, none twice: a run captures its step on its own while the others train on theirs.
+
+    A thread that is alone stays on the default stream, by which its runs know that the GPU is theirs.
+    """
+    if device.type != "cuda" or count == 1:
         return [nullcontext() for _ in range(count)]
     drawn = [torch.cuda.Stream(device) for _ in range(POOL)]  # type: ignore[no-untyped-call]
     different = {stream.cuda_stream: stream for stream in drawn}

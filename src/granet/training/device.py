@@ -13,10 +13,13 @@ import torch
 def prepare_device(device: torch.device, deterministic: bool) -> None:
     """Let a GPU choose its fastest kernels by trying them, or make it repeat itself exactly.
 
-    Both are settings of the whole process, as torch has them.
+    Both are settings of the whole process, as torch has them. The GPU becomes this thread's current one: the step is
+    captured from a stream of that, and another GPU's would capture nothing.
     """
     if device.type != "cuda":
         return
+    if device.index is not None:
+        torch.cuda.set_device(device)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
