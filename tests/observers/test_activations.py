@@ -66,6 +66,80 @@ def test_a_layer_of_zeros_is_all_dormant() -> None:
     assert observers.epoch() == {}
 
 
+class ChannelsLast(nn.Module):
+    """As in ConvNeXt: a convolution whose channels go last, and a linear layer on each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.hidden = nn.Conv2d(2, 5, 3, padding=1), nn.Linear(5, 6)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return functional.gelu(self.hidden(self.conv(images).permute(0, 2, 3, 1)))
+
+
+class Residual(nn.Module):
+    """A sum of two convolutions, pooled and written over in place before the activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.other = nn.Conv1d(2, 6, 3, padding=1), nn.Conv1d(2, 6, 1)
+        nn.init.zeros_(self.other.weight)
+        nn.init.zeros_(self.other.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = functional.max_pool1d(self.hidden(images), 2)
+        hidden += functional.max_pool1d(self.other(images), 2)
+        return functional.relu_(hidden)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (nn.Sequential(nn.Conv1d(2, 6, 3), nn.BatchNorm1d(6, affine=False), nn.ReLU()), (16, 2, 20)),
+        (nn.Sequential(nn.Conv3d(2, 6, 3), nn.ReLU()), (3, 2, 5, 6, 7)),
+        (nn.Sequential(nn.Linear(2, 6), nn.ReLU()), (4, 5, 7, 2)),
+        (ChannelsLast(), (4, 2, 8, 9)),
+        (Residual(), (4, 2, 20)),
+    ],
+    ids=["conv1d", "conv3d", "linear", "channels last", "residual"],
+)
+def test_units_are_those_of_the_layer_before(model: nn.Module, shape: tuple[int, ...]) -> None:
+    hidden = model.hidden if hasattr(model, "hidden") else model[0]
+    with torch.no_grad():
+        hidden.weight[:3] = 0
+        hidden.bias[:3] = 0
+    figures = Observers(["dormant", "effective_rank"], model, images=torch.randn(shape)).epoch()
+    assert figures["dormant.share"] == figures["dormant.silent"] == 0.5
+    assert 1 < figures["effective_rank.last"] <= 3
+
+
+def test_an_activation_behind_moved_dimensions() -> None:
+    """What is known of the layer before it is forgotten: the last of three dimensions."""
+    model = nn.Sequential(nn.Conv1d(2, 6, 1), Transposed(), nn.ReLU())
+    with torch.no_grad():
+        model[0].weight[:3], model[0].bias[:3] = 0, 0
+    assert Observers(["dormant"], model, images=torch.randn(4, 2, 9)).epoch()["dormant.silent"] == 0.5
+
+
+class Transposed(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mT
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        *(nn.PReLU(), nn.RReLU(), nn.RReLU(inplace=True), nn.SELU(), nn.CELU(inplace=True), nn.Softplus()),
+        *(nn.Threshold(0.1, 0.0), nn.LeakyReLU(inplace=True), nn.ELU(inplace=True), nn.Hardtanh(inplace=True)),
+        *(nn.ReLU6(), nn.GELU(), nn.SiLU(inplace=True), nn.Mish(), nn.Hardswish(), nn.Tanh(), nn.ReLU(inplace=True)),
+    ],
+    ids=str,
+)
+def test_relatives_of_relu_are_activations(activation: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), activation)
+    assert "dormant.share" in Observers(["dormant"], model, images=torch.randn(4, 2)).epoch()
+
+
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 10_000))
 def test_effective_rank_is_that_of_the_singular_values(rows: int, columns: int, seed: int) -> None:
     matrix = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))

@@ -90,6 +90,16 @@ def test_any_masks(masks: list[Places]) -> None:
     assert figures["dead_filters.share"] == sum(not row & masks[-1] for row in rows) / 4
 
 
+def test_masks_that_change_without_an_update_are_seen_at_the_end_of_an_epoch() -> None:
+    scripted = Scripted()
+    scripted.take(frozenset({0}))
+    observers = Observers(["ever_active"], scripted.model, scripted)  # type: ignore[arg-type]
+    scripted.step = 1
+    scripted.take(frozenset({1, 2}))
+    observers.after_step()
+    assert observers.epoch() == {"ever_active.share": 3 / 12}
+
+
 def test_a_step_that_was_left_out_is_not_seen() -> None:
     scripted = Scripted()
     scripted.take(frozenset({0}))

@@ -104,6 +104,8 @@ class TrainingFlops:
         """The cost of the first `steps` steps. `history` has the updates, in order; later ones do not matter.
 
         An update after step t reads the gradient of step t, and its masks hold from step t + 1 on.
+        It holds up to `Sparsifier.finish`: a step of fine-tuning after that costs 3 f_S, three times what
+        `forward(tuple(sparsifier.active.values()))` is then.
         """
         if steps < 0:
             raise ValueError(f"steps={steps!r}: must be 0 or more")

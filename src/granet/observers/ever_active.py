@@ -25,13 +25,17 @@ class EverActive(Observer):
         self._layers = watched.layers
         self._ever = [layer.mask.clone() for layer in self._layers]
 
-    @torch.no_grad()
     def after_step(self, updated: bool) -> None:
         if updated:
-            for ever, layer in zip(self._ever, self._layers, strict=True):
-                ever.logical_or_(layer.mask)
+            self._look()
+
+    @torch.no_grad()
+    def _look(self) -> None:
+        for ever, layer in zip(self._ever, self._layers, strict=True):
+            ever.logical_or_(layer.mask)
 
     def epoch(self) -> dict[str, float]:
+        self._look()  # masks may change by themselves since the last update
         ever = sum(int(mask.count_nonzero()) for mask in self._ever)
         return {"share": ever / sum(layer.numel for layer in self._layers)}
 

@@ -14,6 +14,8 @@ from granet.observers.base import Observer, Watched
 class GradientNorm(Observer):
     """The Euclidean norm of all gradients of a step together, of active weights and of parameters without a mask.
 
+    Active are those that were so in the step, not what a mask update after it makes of them.
+
     - ``mean``: over the steps of the epoch;
     - ``after_update``: over the steps of the epoch that were the first after a mask update.
 
@@ -21,11 +23,14 @@ class GradientNorm(Observer):
     It is read from ``.grad`` after the step; a gradient that was clipped in place is read as clipped.
     """
 
-    cost: ClassVar[str] = "one pass over all gradients at each step, and a masked copy of them"
+    cost: ClassVar[str] = "one pass over all gradients at each step, a masked copy of them and one of the masks"
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        masks = {id(layer.weight): layer.mask for layer in watched.layers}
+        self._now = [layer.mask for layer in watched.layers]
+        self._before = [mask.clone() for mask in self._now]
+        """As they were in the step, while they may be new already."""
+        masks = {id(layer.weight): mask for layer, mask in zip(watched.layers, self._before, strict=True)}
         self._parameters = [(one, masks.get(id(one))) for one in watched.model.parameters() if one.requires_grad]
         self._sums = torch.zeros(4, dtype=torch.float64, device=watched.device)  # norms, steps; the same after updates
         self._just_updated = False
@@ -39,6 +44,11 @@ class GradientNorm(Observer):
             if self._just_updated:
                 self._sums[2:] += here
         self._just_updated = updated
+        self._follow()
+
+    def _follow(self) -> None:
+        if self._now:
+            torch._foreach_copy_(self._before, self._now)
 
     def _norm(self) -> Tensor | None:
         gradients = [
@@ -48,7 +58,8 @@ class GradientNorm(Observer):
         ]
         if not gradients:
             return None
-        norms = [norm.to(self._sums) for norm in torch._foreach_norm(gradients)]
+        wide = [gradient.float() if gradient.itemsize < 4 else gradient for gradient in gradients]
+        norms = [norm.to(self._sums) for norm in torch._foreach_norm(wide)]
         whole: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         return whole
 
@@ -63,3 +74,4 @@ class GradientNorm(Observer):
     def load(self, state: Mapping[str, Any]) -> None:
         self._sums.copy_(state["sums"])
         self._just_updated = state["just_updated"]
+        self._follow()
