@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import granet
 from granet.cli.pretrained import pretrained_page
 from granet.data import ImageSet, MissingDataError, load
-from granet.pretrained import FOLDER, INDEX, read_index, sha256
+from granet.pretrained import FOLDER, INDEX, load_from, read_index, sha256
 from granet.studies.publish import LIMIT, score
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +21,19 @@ ENTRIES = granet.list_pretrained()
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ValueError, match=r"name='vgg20': (the nearest is|there are none yet)"):
         granet.load_pretrained("vgg20")
+
+
+@pytest.mark.parametrize("name", [None, 5, ["vgg19"]])
+def test_what_is_no_name_is_refused(name: object) -> None:
+    with pytest.raises(ValueError, match=rf"^name={re.escape(repr(name))}: must be a name"):
+        granet.load_pretrained(name)  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / INDEX).write_bytes((FOLDER / INDEX).read_bytes())
+    path = tmp_path / ENTRIES[0].file
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: index\.json names it, .* \(No such file"):
+        load_from(tmp_path, ENTRIES[0].name)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ TABLE = "table"
 ROUNDED = (torch.float32, torch.float64)
 """The dtypes whose elements can be stored as bfloat16."""
 LARGEST_TABLE = 1 << 21
-"""Bytes of JSON; some 30,000 tensors. Python takes at most 25 times as much to parse it, whatever it says."""
+"""Bytes of JSON; some 30,000 tensors. Python takes some 50 times as much at most to parse it, whatever it says."""
 _LARGEST_SHAPE = 1 << 48  # elements
 
 

@@ -112,8 +112,10 @@ def forge(sign: Callable[[bytes], bytes]) -> Callable[..., None]:
 
 
 @pytest.fixture
-def little_memory() -> Iterator[None]:
+def little_memory(tmp_path: Path, make: Any) -> Iterator[None]:
     """Nothing may take more than 256 MB; the files are of some kB and ask for much more."""
+    granet.save(tmp_path / "first", *make(0))
+    granet.load(tmp_path / "first", make(1)[0])  # what torch takes when it is first used is no part of it
     resource = pytest.importorskip("resource")
     if not STATM.exists():
         yield

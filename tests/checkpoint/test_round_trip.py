@@ -86,14 +86,21 @@ def test_a_model_comes_back(tmp_path: Path, make: Any, raw: Any, masked: bool) -
     assert other.conv.weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_the_reader_in_the_documentation_reads(tmp_path: Path, make: Any) -> None:
+@pytest.fixture(scope="module")
+def read_packed() -> Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]:
+    """The reader in the documentation."""
     (source,) = re.findall(r"```python\n(import json.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     code: dict[str, Any] = {}
     exec(source, code)
+    reader: Callable[[Path], tuple[dict[str, Any], dict[str, Any]]] = code["read_packed"]
+    return reader
+
+
+def test_the_reader_in_the_documentation_reads(tmp_path: Path, make: Any, read_packed: Any) -> None:
     model, sparsifier = make()
     for dtype in (None, torch.bfloat16):
         granet.save(tmp_path / "file", model, sparsifier, dtype=dtype)
-        state, masks = code["read_packed"](tmp_path / "file")
+        state, masks = read_packed(tmp_path / "file")
         expected = {
             name: tensor.to(dtype).to(tensor.dtype) if dtype and tensor.ndim > 1 else tensor
             for name, tensor in model.state_dict().items()
@@ -104,6 +111,20 @@ def test_the_reader_in_the_documentation_reads(tmp_path: Path, make: Any) -> Non
             assert np.array_equal(state[name], tensor.numpy())
         for name, mask in sparsifier.masks.items():
             assert np.array_equal(masks[name], mask.numpy())
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_the_reader_in_the_documentation_reads_every_dtype(tmp_path: Path, read_packed: Any, name: str) -> None:
+    tensor = torch.zeros(20, 32, dtype=DTYPES[name])  # most is zero, so a code says where the rest is
+    tensor[:3] = torch.arange(96).view(3, 32).to(tensor.dtype)
+    granet.save(tmp_path / "file", Holder(tensor))
+    state, _ = read_packed(tmp_path / "file")
+    if name == "BF16":
+        tensor = tensor.float()
+    elif name.startswith("F8"):
+        tensor = tensor.view(torch.uint8)
+    assert state["tensor"].dtype == tensor.numpy().dtype
+    assert np.array_equal(state["tensor"], tensor.numpy())
 
 
 def test_active_zeros_stay_active(tmp_path: Path, make: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -61,18 +63,40 @@ class LooksAtValues(nn.Module):
         return self.fc(x if x.sum() > torch.inf else 2 * x)
 
 
-def test_a_model_of_ones_own_that_looks_at_values(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-    import types
+class PlainProduct(nn.Module):
+    """Has a weight, but no convolution or linear layer that it belongs to."""
 
+    def __init__(self, num_classes: int, in_channels: int) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(in_channels, num_classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.w
+
+
+@pytest.fixture
+def own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of that name, with the models above."""
     module = types.ModuleType("own_models")
-    module.looks = LooksAtValues  # type: ignore[attr-defined]
+    module.looks, module.plain = LooksAtValues, PlainProduct  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_models", module)
+
+
+@pytest.mark.usefixtures("own_models")
+def test_a_model_of_ones_own_that_looks_at_values(capsys: pytest.CaptureFixture[str]) -> None:
     shown = lines("own_models:looks --input 2x6x6 --classes 5", capsys)
     dense = 2 * (16 * 4 * 2 * 9 + 4 * 5)
     assert any(line.split()[-2:] == [f"{dense:,}", f"{dense:,}"] for line in shown)
+
+
+@pytest.mark.usefixtures("own_models")
+def test_a_model_without_layers_to_sparsify_is_shown_dense(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = lines("own_models:plain --input 6 --classes 5", capsys)
+    assert any(line.split() == ["w", "6x5", "1.0000", "60", "60"] for line in shown)
+    for option in ("--sparsity 0.5", "--exclude w"):
+        with pytest.raises(SystemExit):
+            main(["flops", "own_models:plain", "--input", "6", "--classes", "5", *option.split()])
+        assert "no sparsifiable weight" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

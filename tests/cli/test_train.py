@@ -1,12 +1,17 @@
 """The options of `granet train` that are on, off or as the recipe says."""
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from granet.cli import main
 from granet.cli.train import Train
 from granet.training import Recipe
+from granet.training.step import evaluate
 
 RECIPE = (
     'data = "digits"\nmodel = "digits_net"\ncompile = true\ndeterministic = true\n[methods.granet]\nsparsity = 0.5\n'
@@ -39,3 +44,33 @@ def test_flags_replace_the_recipes_value_only_when_given(
     main(["train", *options.split()])
     main(["train", str(file), *options.split()])
     assert [(recipe.compile, recipe.deterministic) for recipe in parsed] == [plain, written]
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"sparsity": 0.5}, "sparsity=0.5"),
+        ({"pattern": "2:4"}, "pattern='2:4'"),
+        ({"every": "3"}, "every=3"),
+        ({"initial_sparsity": 0.0}, "initial_sparsity=0.0"),
+        ({"end": "50%"}, "end='50%'"),
+    ],
+    ids=str,
+)
+def test_what_dense_training_has_no_use_for_is_refused(option: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{says}: dense training has no such field"):
+        Train(method="dense", **option).whole_recipe()
+
+
+def test_a_signal_during_the_last_evaluation_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> torch.Tensor:
+        if not list(tmp_path.glob("*/interrupted")):
+            next(tmp_path.glob("*static*")).joinpath("interrupted").touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr("granet.training.loop.evaluate", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--method", "static", "--epochs", "1", "--out", str(tmp_path)])
+    assert ended.value.code == 130
+    assert list(tmp_path.glob("*static*/summary.json")) and not list(tmp_path.glob("*dense*"))

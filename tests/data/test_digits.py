@@ -1,5 +1,6 @@
 """The embedded images: all there, split once and for all, nothing shared between the parts."""
 
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -66,6 +67,8 @@ def test_channel_statistics_are_per_channel() -> None:
     [
         ("train_images", torch.zeros(2, 1, 8, 8)),
         ("val_images", torch.zeros(2, 3, 8, 8, dtype=torch.uint8)),
+        ("val_images", torch.zeros(2, 1, 8, 9, dtype=torch.uint8)),
+        ("test_images", torch.zeros(2, 1, 9, 8, dtype=torch.uint8)),
         ("test_labels", torch.zeros(3, dtype=torch.int64)),
         ("train_labels", torch.zeros(2, dtype=torch.int32)),
         ("std", (1.0, 1.0)),
@@ -78,3 +81,10 @@ def test_image_set_refuses_what_a_loop_could_not_use(field: str, value: object) 
     ImageSet(**good)
     with pytest.raises(ValueError, match=field):
         ImageSet(**good | {field: value})
+
+
+def test_only_the_validation_part_may_be_empty(data: ImageSet) -> None:
+    """Of no test images the accuracy would be 0 / 0, and a file that says so is no JSON."""
+    assert len(replace(data, val_images=data.val_images[:0], val_labels=data.val_labels[:0]).val_labels) == 0
+    with pytest.raises(ValueError, match="digits: test_images is empty"):
+        replace(data, test_images=data.test_images[:0], test_labels=data.test_labels[:0])

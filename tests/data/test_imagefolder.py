@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from granet.data import MissingDataError
-from granet.data.imagefolder import ImageFolder, image_folders
+from granet.data.imagefolder import ImageFolder, _read, _rgb, image_folders
 from granet.data.sampler import EpochSampler, epoch_permutation
 from granet.data.transforms import RandomResizedCrop, ResizeCentreCrop
 
@@ -170,6 +170,34 @@ def test_damaged_images_are_named(folder: Path, tmp_path: Path) -> None:
             data[index]
     with pytest.raises(IndexError):
         data[2]
+
+
+GRAY = np.linspace(0, 65535, 400).astype(np.uint16).reshape(20, 20)
+
+
+@pytest.mark.parametrize("name", ["gray.png", "gray.ppm"])  # Pillow opens them as I;16 and as I
+def test_sixteen_bit_gray_keeps_its_shades(name: str, tmp_path: Path) -> None:
+    Image.fromarray(GRAY).save(tmp_path / name)
+    pixels = np.asarray(_read(tmp_path / name))
+    assert pixels.shape == (20, 20, 3)
+    assert np.array_equal(pixels, np.repeat(GRAY[:, :, None] >> 8, 3, axis=2))
+
+
+def test_sixteen_bit_gray_in_every_mode_of_every_pillow() -> None:
+    """Older versions open such a PNG as I, and big-endian files may come as I;16B."""
+    older = Image.fromarray(GRAY.astype(np.int32))
+    older.format = "PNG"
+    swapped = Image.frombytes("I;16B", (20, 20), GRAY.astype(">u2").tobytes())
+    for image in (older, swapped):
+        assert np.array_equal(np.asarray(_rgb(image))[:, :, 0], GRAY >> 8)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pixels_of_unknown_range_are_refused(mode: str, tmp_path: Path) -> None:
+    """A TIFF file by another name: Pillow goes by the contents."""
+    Image.new(mode, (4, 4), 300).save(tmp_path / "wide.png", format="TIFF")
+    with pytest.raises(ValueError, match=rf"wide\.png: not a readable image \(its mode is {mode}, [^\n]*\)$"):
+        _read(tmp_path / "wide.png")
 
 
 def test_without_pillow_a_plain_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,6 +278,26 @@ def test_complex_numbers_cost_four_times() -> None:
     assert flops(model, torch.zeros(2, 3, dtype=torch.complex64)).dense == 4 * 2 * 24
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_complex_convolution_is_three_real_ones_and_counts_by_its_values(masked: bool) -> None:
+    mask = half(6, 4, 3)
+    masks, x = {"a": mask} if masked else None, torch.zeros(2, 4, 9, dtype=torch.complex64)
+    for weight, share in ((torch.ones(6, 4, 3), 1), (mask.float(), 2)):
+        report = flops(Apply(lambda m, x: F.conv1d(x, m.a), weight * (1 + 1j)), x, masks)
+        assert (report.dense, report.sparse) == (3 * 2 * 14 * 72, 3 * 2 * 14 * 72 // share)
+
+
+def test_weights_gathered_by_data_are_data() -> None:
+    """The experts that a router chooses, and the rows of an embedding, are the same operator on a parameter."""
+    experts, rows = torch.zeros(3, 4, 5), torch.zeros(2, 4)
+    model = Apply(lambda m, x: torch.bmm(x[:, None], m.a[x.argmax(1) % 3]), experts)
+    (row,) = flops(model, rows, {"a": half(3, 4, 5)}).rows
+    assert (row.parameter, row.dense, row.sparse) == (None, 2 * 2 * 20, 2 * 2 * 20)
+    model = Apply(lambda m, x: m.a @ m.b[x.argmax(1)].T, torch.ones(5, 4), torch.ones(7, 4))
+    (row,) = flops(model, rows).rows
+    assert (row.parameter, row.dense) == ("a", 2 * 2 * 20)
+
+
 # What the counter does not know, and what no mask shrinks.
 
 
@@ -364,6 +384,47 @@ def test_global_average_pooling_in_any_spelling() -> None:
     for pool in (nn.AdaptiveAvgPool2d(1), nn.AvgPool2d(6), nn.AdaptiveAvgPool2d(2)):
         report = flops(nn.Sequential(nn.Conv2d(3, 4, 1), pool), torch.zeros(2, 3, 6, 6))
         assert report.fixed_by_kind["average pooling"] == 2 * (2 * 4 * 36)
+
+
+@pytest.mark.parametrize("kind", ["Avg", "Max"])
+@pytest.mark.parametrize(
+    ("sizes", "counts"), [((8, 8), (16, 16)), ((7, 5), (3, 4)), ((6, 6), (1, 6)), ((7,), (3,)), ((5, 4, 3), (2, 3, 7))]
+)
+def test_adaptive_pooling_counts_the_elements_of_its_windows(
+    kind: str, sizes: tuple[int, ...], counts: tuple[int, ...]
+) -> None:
+    x = torch.zeros(2, 4, *sizes)
+    pool = getattr(nn, f"Adaptive{kind}Pool{len(sizes)}d")(counts)
+    report = flops(nn.Sequential(pool, Apply(lambda m, x: x.flatten(1)[:, :1] @ m.a, torch.ones(1, 1))), x)
+    taps = 2 * 4 * math.prod(map(windows, sizes, counts))
+    assert report.fixed_by_kind == ({"average pooling": 2 * taps} if kind == "Avg" else {"max pooling": taps})
+
+
+def windows(size: int, count: int) -> int:
+    """Elements of the windows along one dimension, read off PyTorch: the inputs that each output depends on."""
+    x = torch.zeros(1, size, requires_grad=True)
+    outputs = F.adaptive_avg_pool1d(x, count).view(-1)
+    return sum(int(torch.autograd.grad(out, x, retain_graph=True)[0].count_nonzero()) for out in outputs)
+
+
+ROWS = torch.tensor([0, 2, 2])
+ADDITIONS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "put": (lambda x: x.index_put((ROWS,), torch.ones(3, 4)), 0),
+    "put in place": (lambda x: x.clone().index_put_((x > 0,), torch.tensor(1.0)), 0),
+    "put and add": (lambda x: x.index_put((ROWS,), torch.ones(3, 4), accumulate=True), 12),
+    "index add": (lambda x: x.index_add(0, ROWS, torch.ones(3, 4)), 12),
+    "index add in place": (lambda x: x.clone().index_add_(0, ROWS, torch.ones(3, 4)), 12),
+    "scatter add": (lambda x: x.scatter_add(0, ROWS.expand(2, 3), torch.ones(3, 4)), 6),
+    "scatter reduce": (lambda x: x.scatter_reduce(0, ROWS.expand(2, 3), torch.ones(3, 4), "amax"), 6),
+}
+
+
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_what_is_added_at_an_index_counts_and_what_is_put_there_does_not(name: str) -> None:
+    function, expected = ADDITIONS[name]
+    report = flops(Apply(lambda m, x: function(x) @ m.a, torch.ones(4, 2)), torch.ones(5, 4))
+    assert report.fixed_by_kind.get("reduction", 0) == expected
+    assert (report.dense, report.unknown) == (2 * 5 * 8, ())
 
 
 # Operators that other devices run, called by their names: shapes are enough.

@@ -70,6 +70,13 @@ def test_the_last_line_of_a_finished_run_may_not(make_run: Make) -> None:
         ("config.json", '"recipe"', '"recipes"', r"config\.json: .*no 'recipe'"),
         ("config.json", '"epochs": 3', '"epochs": 0', r"config\.json: .*epochs=0"),
         ("config.json", '"epochs": 3', '"epochs": "3"', r"config\.json: "),
+        ("config.json", '"model": "digits_net"', '"model": null', r"config\.json: .*model=None"),
+        ("config.json", '"data": "digits"', '"data": []', r"config\.json: .*data=\[\]"),
+        ("config.json", '"method": "granet"', '"method": {}', r"config\.json: .*method=\{\}"),
+        ("config.json", '"nesterov": true', '"nesterov": 1', r"config\.json: .*nesterov=1"),
+        ("layers.json", '"name": "features.0.weight"', '"name": null', r"layers\.json: .*name=None is not a text"),
+        ("updates.jsonl", "[27, 22]", '[27, "22"]', r"updates\.jsonl, line 2: .*active\[1\]='22' is not a number"),
+        ("updates.jsonl", '"skipped": false', '"skipped": []', r"updates\.jsonl, line 1: .*skipped=\[\] is neither"),
         ("layers.json", '"active": 27', '"active": 37', r"layers\.json: .*37 active of 36"),
         ("layers.json", "[10, 16]", "[10, 15]", r"layers\.json: .*\(10, 15\) and 160 weights"),
         ("layers.json", "[10, 16]", "[-10, -16]", r"layers\.json: .*\(-10, -16\) and 160 weights"),
@@ -83,8 +90,27 @@ def test_damage_is_named(make_run: Make, name: str, old: str, new: str, where: s
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
-    with pytest.raises(ValueError, match=f"^{re.escape(str(folder))}/{where}"):
+    with pytest.raises(ValueError, match=f"^{re.escape(str(folder))}/{where}") as error:
         read_run(folder)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "where"),
+    [
+        ("metrics.jsonl", '"epoch": 2', '"epoch": HUGE', r"metrics\.jsonl, line 2: .*epoch is too large"),
+        ("metrics.jsonl", '"lr": 0.1', '"lr": -HUGE', r"metrics\.jsonl, line 1: .*lr is too large"),
+        (
+            "metrics.jsonl",
+            '"epoch"',
+            '"observed": {"a": HUGE}, "epoch"',
+            r"metrics\.jsonl, line 1: .*observed a is too",
+        ),
+        ("updates.jsonl", "[27, 22]", "[27, HUGE]", r"updates\.jsonl, line 2: .*active\[1\] is too large"),
+    ],
+)
+def test_a_whole_number_that_is_no_fraction_is_named(make_run: Make, name: str, old: str, new: str, where: str) -> None:
+    test_damage_is_named(make_run, name, old, new.replace("HUGE", str(10**400)), where)
 
 
 def test_runs_are_found_in_folders_and_each_once(make_run: Make, tmp_path: Path) -> None:

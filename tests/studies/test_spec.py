@@ -157,3 +157,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"spec='.*none\.toml': must be a file that can be read"):
         read_spec(tmp_path / "none.toml")
+
+
+def test_a_parent_for_all_is_one_for_those_that_start_from_it(tmp_path: Path) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text(
+        'parent = { method = "dense" }\nsparsity = 0.5\nevery = "1ep"\n[[runs]]\nmethod = ["dense", "gmp", "lth"]\n'
+    )
+    recipes = read_spec(path).recipes
+    dense = run_name(recipes[0])
+    assert [(recipe.method, recipe.parent) for recipe in recipes] == [("dense", ""), ("gmp", ""), ("lth", dense)]

@@ -157,3 +157,8 @@ def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: 
 def test_bad_recipes_name_the_field(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(BRANCH, **fields)
+
+
+def test_a_branch_has_epochs_of_as_many_steps_as_its_trunk(out: Path) -> None:
+    with pytest.raises(ValueError, match="batch_size=128: 1 epochs are 9 steps then, but 4 in the run that it"):
+        Run(replace(BRANCH, batch_size=128), DATA, CPU, out)

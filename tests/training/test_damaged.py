@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from granet.cli import main
+from granet.data import load
+from granet.training.fingerprint import fingerprint
 from granet.training.recipe import Recipe
 from granet.training.rundir import RunDir
 
@@ -15,7 +17,7 @@ DAMAGED = [
     ("config.json", NOISE, "codec can't decode"),
     ("config.json", b"[]", "list indices must be"),
     ("config.json", b"{}", "no 'recipe'"),
-    ("config.json", b'{"recipe": {"epochs": "3"}}', "not supported between"),
+    ("config.json", b'{"recipe": {"epochs": "3"}}', "epochs='3': must be of type int"),
     ("config.json", b'{"recipe": {"method_fields": []}}', "no attribute 'items'"),
     ("summary.json", b"", "Expecting value"),
     ("summary.json", NOISE, "codec can't decode"),
@@ -27,7 +29,8 @@ DAMAGED = [
 @pytest.mark.parametrize(("name", "content", "says"), DAMAGED)
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, says: str) -> None:
     run = RunDir.find(tmp_path, Recipe())
-    run.make(Recipe(), torch.device("cpu"))
+    run.make()
+    run.describe(Recipe(), torch.device("cpu"), fingerprint(load("digits")))
     (run.path / name).write_bytes(content)
     with pytest.raises(ValueError, match="is damaged or of another version of granet") as error:
         _ = RunDir.find(tmp_path, Recipe()).summary
@@ -47,7 +50,8 @@ def test_a_summary_of_text_is_damaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["config.json", "summary.json"])
 def test_the_commands_say_it_in_one_line(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDir.find(tmp_path, Recipe())
-    run.make(Recipe(), torch.device("cpu"))
+    run.make()
+    run.describe(Recipe(), torch.device("cpu"), fingerprint(load("digits")))
     (run.path / name).write_bytes(b"")
     grid = tmp_path / "grid.toml"
     grid.write_text("sparsity = 0.9\nevery = '1ep'\n")
@@ -57,3 +61,18 @@ def test_the_commands_say_it_in_one_line(tmp_path: Path, name: str, capsys: pyte
         said = capsys.readouterr().err
         assert ended.value.code == 2
         assert said.startswith(f"granet: {run.path / name}: is damaged") and said.count("\n") == 1
+
+
+def test_damaged_epochs_of_a_finished_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text('method = "static"\nsparsity = 0.5\nepochs = 2\nbatch_size = 256\n')
+    command = ["sweep", str(grid), "--out", str(tmp_path)]
+    main(command)
+    (path,) = tmp_path.glob("*/metrics.jsonl")
+    whole = path.read_bytes()
+    for content, says in ((whole[:-40], f"{path}, line 2: is damaged"), (b"", f"{path}: must have the epochs")):
+        path.write_bytes(content)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"granet: {says}")

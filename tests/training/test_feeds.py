@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,6 +57,29 @@ def test_reading_draws_no_random_numbers(folders: ImageFolders) -> None:
     list(feed.train.epoch())
     list(feed.test)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_a_file_that_is_no_image_is_named_in_one_line(part: str, workers: int, tmp_path: Path) -> None:
+    """Of whichever process: a worker's error arrives as a page of traceback."""
+    for place in ("train", "val"):
+        (tmp_path / place / "one").mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (12, 12)).save(tmp_path / place / "one" / f"{number}.png")
+    (tmp_path / part / "one" / "2.png").write_bytes(b"no image: at all")
+    feed = make_feed(image_folders(data_dir=tmp_path, size=8, resize=10), RECIPE, CPU, workers)
+    with pytest.raises(ValueError) as caught:
+        list(feed.train.epoch() if part == "train" else feed.test)
+    words = str(caught.value)
+    assert words.startswith(f"{tmp_path / part / 'one' / '2.png'}: not a readable image (") and "\n" not in words
+
+
+@pytest.mark.parametrize(("field", "value"), [("crop", 4), ("flip", True)])
+def test_augmentation_of_small_sets_is_refused(folders: ImageFolders, field: str, value: object) -> None:
+    message = f"^{field}={value}: has no effect on imagenet, the images of a folder have their own augmentation"
+    with pytest.raises(ValueError, match=message):
+        make_feed(folders, replace(RECIPE, **{field: value}), CPU, 0)
 
 
 def test_it_trains_and_resumes(folders: ImageFolders) -> None:

@@ -1,11 +1,15 @@
 """The loop learns, counts as it says, repeats itself, and selects nothing on test images."""
 
 import copy
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import granet
 from granet.data.dataset import ImageSet
@@ -262,3 +266,49 @@ def test_a_method_that_counts_examples_gets_the_training_images(data: ImageSet) 
     assert Training(recipe, data).sparsifier.method.examples == 6 * 32
     asked = replace(recipe, method_fields={"examples": 7})
     assert Training(asked, data).sparsifier.method.examples == 7
+
+
+def outputs(answer: Callable[[torch.Tensor], object]) -> nn.Module:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+
+        def forward(self, images: torch.Tensor) -> object:
+            return answer(self.layer(images.flatten(1)))
+
+    return Model()
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (outputs(lambda x: (x, x)), "must return a tensor, not a tuple"),
+        (outputs(lambda x: x[:, :1]), r"must return \[images, 2\] for the 2 classes of digits; .* returns \[1, 1\]"),
+        (outputs(lambda x: x.sum()), r"for one image it returns \[\]"),
+        (nn.Linear(5, 10), r"cannot take images of 1x8x8 \(.*shapes cannot be multiplied"),
+    ],
+    ids=["tuple", "few", "none", "images"],
+)
+def test_a_model_that_does_not_fit_is_found_before_the_first_step(
+    data: ImageSet, model: nn.Module, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("granet.training.setup.create_model", lambda *_, **__: model)
+    with pytest.raises(ValueError, match=f"model='digits_net': .*{says}"):
+        Training(Recipe(), data)
+
+
+def test_a_run_that_has_no_use_for_another_is_not_given_one(data: ImageSet) -> None:
+    for method, fields in (("rigl", {"sparsity": 0.5}), ("dense", {})):
+        with pytest.raises(ValueError, match=f"parent='runs/other': {method} does not start from another run"):
+            Training(Recipe(method=method, method_fields=fields, parent="runs/other"), data)
+
+
+def test_seconds_include_the_evaluation(data: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(*arguments: Any) -> torch.Tensor:
+        time.sleep(0.5)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr("granet.training.loop.evaluate", slowly)
+    (record,) = Training(Recipe(epochs=1, method="dense", method_fields={}), data).epochs()
+    assert record.seconds >= 1.0  # validation and test

@@ -102,3 +102,25 @@ def test_a_method_is_dense_or_one_of_the_registry() -> None:
     assert method_class("dense") is None and method_class("gmp") is granet.GMP
     with pytest.raises(ValueError, match=r"method='gpm': must be one of dense, .*gmp"):
         method_class("gpm")
+
+
+def test_lists_are_taken_as_tuples() -> None:
+    assert Recipe(milestones=["50%"], keep=[1]) == Recipe(milestones=("50%",), keep=(1,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"no_decay": "*bias"}, "no_decay='*bias': must be of type list"),
+        ({"keep": (1.5,)}, "keep=[1.5]: must hold whole numbers"),
+        ({"epochs": 2.0}, "epochs=2.0: must be of type int"),
+        ({"seed": True}, "seed=True: must be of type int"),
+        ({"lr": "0.1"}, "lr='0.1': must be of type float"),
+        ({"flip": 1}, "flip=1: must be of type bool"),
+        ({"warm_up": 0.5}, "warm_up=0.5: must be of type int (steps) or str"),
+    ],
+    ids=str,
+)
+def test_fields_have_their_types(wrong: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        Recipe(**wrong)  # type: ignore[arg-type]

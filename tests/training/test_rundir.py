@@ -1,6 +1,7 @@
 """Run folders: whole files, one folder a run, readable by anything that reads JSON."""
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,13 +18,15 @@ from granet.training.records import EpochRecord, Summary
 from granet.training.rundir import RunDir, run_name
 
 CPU = torch.device("cpu")
+IMAGES = {"name": "digits", "train": 1086, "checksum": 7}
 RECORD = EpochRecord(1, 19, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.0, 0.0)
 WRITTEN = {name: value for name, value in asdict(RECORD).items() if name != "observed"}  # there were no observers
 
 
 def opened(root: Path, recipe: Recipe, device: torch.device) -> RunDir:
     run = RunDir.find(root, recipe)
-    run.make(recipe, device)
+    run.make()
+    run.describe(recipe, device, IMAGES)
     return run
 
 
@@ -175,3 +178,35 @@ def test_one_process_at_a_time_and_errors_inside_pass_as_they_are(tmp_path: Path
         raise BlockingIOError
     with run.locked():  # free again
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_process_that_reads_images_does_not_keep_the_folder_locked(tmp_path: Path) -> None:
+    run = opened(tmp_path, Recipe(), CPU)
+    (begun, begins), (over, ends) = os.pipe(), os.pipe()
+    with run.locked():
+        child = os.fork()
+        if child == 0:
+            os.close(ends)
+            os.write(begins, b"x")
+            os.read(over, 1)  # until the test ends
+            os._exit(0)
+    os.read(begun, 1)
+    try:
+        with run.locked():
+            pass
+    finally:
+        os.close(ends)
+        os.waitpid(child, 0)
+        for descriptor in (begun, begins, over):
+            os.close(descriptor)
+
+
+def test_who_comes_second_writes_nothing(tmp_path: Path) -> None:
+    recipe = Recipe(epochs=1, method="dense", method_fields={})
+    second = Run(recipe, load("digits"), CPU, tmp_path)
+    first = RunDir.find(tmp_path, recipe)
+    first.make()
+    with first.locked(), pytest.raises(ValueError, match="is being trained already"):
+        next(second.epochs())
+    assert list(first.path.iterdir()) == []

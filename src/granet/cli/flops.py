@@ -62,6 +62,8 @@ class Flops:
         check_share("sparsity", self.sparsity)
         share = distribution(self.distribution)
         model, dense = self._count(_sizes(self.input))
+        if not self.sparsity and not self.exclude:
+            return dense  # also of a model whose weights `find_layers` would not sparsify
         layers = find_layers(model, exclude=self.exclude)
         shapes = [layer.weight.shape for layer in layers]
         total = kept(sum(layer.numel for layer in layers), self.sparsity)

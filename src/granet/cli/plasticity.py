@@ -67,7 +67,7 @@ class Plasticity:
         device = choose_device(self.device, embedded=study.recipe.data == "digits")
         # missing files and a network that does not fit are one clear line now, not one in each run
         study.check_fit(load(study.recipe.data, data_dir=self.data_dir))
-        choose_threads(self.threads)
+        choose_threads(self.threads, embedded=study.recipe.data == "digits")
         check_kept(study.branches(), self.out)
         packed = choose_packed(self.packed, packed, device)
         place = Place(device, self.out, self.data_dir, checkpoint_every=self.checkpoint_every)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from granet.studies.results import rows, write_csv
 from granet.studies.spec import read_spec
 from granet.studies.tables import in_paper
 from granet.training import Recipe, RunDir
+from granet.training.fingerprint import fingerprint
 from granet.training.interrupt import stop_signals
 from granet.training.rundir import run_name
 
@@ -65,7 +67,7 @@ class Sweep:
         device = choose_device(self.device, embedded=sets == ["digits"])
         for name in sets:
             load(name, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
-        choose_threads(self.threads)
+        choose_threads(self.threads, embedded=sets == ["digits"])
         packed = choose_packed(self.packed, spec.packed, device)
         place = Place(device, self.out, self.data_dir, self.workers, self.checkpoint_every)
         make_folder("out", self.out)
@@ -91,6 +93,10 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
     Runs that fail are named at the end, and the exit code is then 1.
     """
     left = [recipe for recipe in recipes if RunDir.find(place.out, recipe).summary is None]
+    images = cache(lambda name: fingerprint(load(name, data_dir=place.data_dir)))
+    for recipe in recipes:
+        if recipe not in left:
+            RunDir.find(place.out, recipe).check_images(images(recipe.data))
     if len(left) < len(recipes):
         console.print(f"{len(recipes) - len(left)} of {len(recipes)} runs are done already")
     yield from (recipe for recipe in recipes if recipe not in left)

@@ -132,6 +132,8 @@ class Train:
             if run.summary is None:
                 with writing_to("out", self.out, errors=DISK_ERRORS), stop_signals() as stop:
                     deque(watch(console, name, run.epochs(self.checkpoint_every, stop), one.total_epochs), maxlen=0)
+                    if stop():  # it came after the last step
+                        raise KeyboardInterrupt
         if importlib.util.find_spec("matplotlib") is None:
             console.print("no curves.png: pip install 'granet[plots]'")
         console.print(results_table({name: run.summary for name, run in runs.items() if run.summary}))
@@ -149,8 +151,11 @@ class Train:
             asked["warm_up"] = _time(self.warm_up)
         own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
         own |= {"every": _time(self.every), "end": _time(self.end), "pattern": self.pattern}
-        fields = {**base.method_fields, **{name: value for name, value in own.items() if value is not None}}
-        return dataclasses.replace(base, method_fields={} if base.method == DENSE else fields, **asked)
+        own = {name: value for name, value in own.items() if value is not None}
+        if base.method == DENSE:
+            for name, value in own.items():
+                raise ValueError(f"{name}={value!r}: dense training has no such field")
+        return dataclasses.replace(base, method_fields={**base.method_fields, **own}, **asked)
 
     def _digits_recipe(self) -> Recipe:
         """Another method takes as much of the digits' settings as it has a use for."""

@@ -16,7 +16,7 @@ class ImageSet:
     normalised there. `mean` and `std` are per channel, of the *training* images scaled to [0, 1].
 
     A set without a validation part has `val_images` and `val_labels` of length 0; `test` is never used to choose
-    anything.
+    anything, and never empty: without it there is no accuracy to report. Images of all parts have the same shape.
     """
 
     name: str
@@ -46,6 +46,11 @@ class ImageSet:
                     f"{part}_labels is {labels.dtype} of shape {tuple(labels.shape)}; "
                     f"it must be int64 of shape ({images.shape[0]},)"
                 )
+            if images.shape[1:] != self.train_images.shape[1:]:
+                shape, others = ("x".join(map(str, sizes)) for sizes in (images.shape[1:], self.shape))
+                raise ValueError(f"{self.name}: {part}_images are {shape}, train_images {others}; they must agree")
+        if not len(self.test_labels):
+            raise ValueError(f"{self.name}: test_images is empty; there must be images to report an accuracy on")
 
     @property
     def shape(self) -> tuple[int, int, int]:

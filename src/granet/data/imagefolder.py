@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 EXTENSIONS = (".jpeg", ".jpg", ".png", ".ppm", ".bmp", ".webp")
+SIXTEEN_BIT_AS_INTEGERS = ("PNG", "PPM")
+"""Formats without gray wider than 16 bits, which Pillow (for PNG: its older versions) opens in the 32-bit mode I."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -135,10 +137,22 @@ def _read(path: Path) -> Image.Image:
     image = _pillow()
     try:
         with image.open(path) as file:
-            pixels: Image.Image = file.convert("RGB")
-            return pixels
+            return _rgb(file)
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
         raise ValueError(f"{path}: not a readable image ({error})") from error
+
+
+def _rgb(file: Image.Image) -> Image.Image:
+    """One byte for each colour. Pillow alone clips numbers above 255, and 16-bit gray images would come out white.
+
+    Of 16 bits the upper eight are kept, which is what Pillow does with the colours of 16-bit PNG files.
+    """
+    sixteen_bit = file.mode.startswith("I;16") or (file.mode == "I" and file.format in SIXTEEN_BIT_AS_INTEGERS)
+    if sixteen_bit:
+        return file.convert("I").point(lambda value: value * (1 / 256)).convert("RGB")
+    if file.mode in ("I", "F"):
+        raise ValueError(f"its mode is {file.mode}, numbers of which nothing says how large white is")
+    return file.convert("RGB")
 
 
 def _pillow() -> Any:

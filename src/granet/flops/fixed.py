@@ -22,8 +22,8 @@ def _each_output(price: int) -> Price:
     return lambda _arguments, outputs: price * outputs[0].numel()
 
 
-def _each_input(price: int) -> Price:
-    return lambda arguments, _outputs: price * arguments[0].numel()
+def _each_input(price: int, argument: int = 0) -> Price:
+    return lambda arguments, _outputs: price * arguments[argument].numel()
 
 
 def _each_tap(price: int) -> Price:
@@ -39,8 +39,28 @@ def _window(arguments: Sequence[Any]) -> int:
 
 
 def _adaptive(price: int) -> Price:
-    """For adaptive pooling: every input belongs to one window, or, where sizes do not divide, to about one."""
-    return _each_input(price)
+    """For adaptive pooling: `price` for each element of each window. Where sizes do not divide, windows overlap."""
+
+    def formula(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> int:
+        sizes, counts = arguments[0].shape, outputs[0].shape
+        spatial = len(arguments[1])
+        taps = [_taps(size, count) for size, count in zip(sizes[-spatial:], counts[-spatial:], strict=True)]
+        return int(price * math.prod(sizes[:-spatial]) * math.prod(taps))
+
+    return formula
+
+
+def _taps(size: int, count: int) -> int:
+    """Elements of all windows along one dimension: window i goes from i size / count, rounded down, to (i + 1) size /
+    count, rounded up."""
+    return sum(-(-(i + 1) * size // count) - i * size // count for i in range(count))
+
+
+def _index_put(arguments: Sequence[Any], _outputs: Sequence[Tensor]) -> int:
+    """One for each value that is added to what is there; to put it in its place is free."""
+    _target, _indices, values, *rest = arguments
+    accumulate = bool(rest and rest[0])
+    return int(values.numel()) if accumulate else 0
 
 
 def _batch_norm(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> int:
@@ -71,14 +91,16 @@ FIXED: dict[str, tuple[str, Price]] = {
     **dict.fromkeys(_names("_fused_rms_norm _weight_norm_interface"), ("normalisation", _each_output(4))),
     **dict.fromkeys(_names("avg_pool1d avg_pool2d avg_pool3d"), ("average pooling", _each_tap(2))),
     **dict.fromkeys(
-        _names("mean _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d"), ("average pooling", _adaptive(2))
+        _names("_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d"), ("average pooling", _adaptive(2))
     ),
+    **dict.fromkeys(_names("mean"), ("average pooling", _each_input(2))),
     **dict.fromkeys(_names("max_pool2d_with_indices max_pool3d_with_indices"), ("max pooling", _each_tap(1))),
     **dict.fromkeys(_names("adaptive_max_pool2d adaptive_max_pool3d"), ("max pooling", _adaptive(1))),
-    **dict.fromkeys(
-        _names("sum prod amax amin cumsum cumprod nansum logcumsumexp index_add scatter_add scatter_reduce index_put"),
-        ("reduction", _each_input(1)),
-    ),
+    **dict.fromkeys(_names("sum prod amax amin cumsum cumprod nansum logcumsumexp"), ("reduction", _each_input(1))),
+    # what is added, not what it is added to: the source, or as much of it as the index has room for
+    **dict.fromkeys(_names("index_add"), ("reduction", _each_input(1, argument=3))),
+    **dict.fromkeys(_names("scatter_add scatter_reduce"), ("reduction", _each_input(1, argument=2))),
+    **dict.fromkeys(_names("index_put"), ("reduction", _index_put)),
     **dict.fromkeys(_names("linalg_vector_norm norm logsumexp"), ("reduction", _each_input(2))),
     **dict.fromkeys(_names("var std var_mean std_mean"), ("reduction", _each_input(3))),
     **dict.fromkeys(_names("_embedding_bag _embedding_bag_forward_only col2im"), ("reduction", _each_output(1))),

@@ -67,13 +67,19 @@ def read_index(folder: Path) -> tuple[Pretrained, ...]:
 
 def load_from(folder: Path, name: str) -> nn.Module:
     """The network of that name in a folder's index, proved to be the file that the index means."""
+    if not isinstance(name, str):
+        raise ValueError(f"name={name!r}: must be a name, as `granet.list_pretrained` has them")
     entries = {entry.name: entry for entry in read_index(folder)}
     if name not in entries:
         near = get_close_matches(name, entries, n=1, cutoff=0)
         raise ValueError(f"name={name!r}: {f'the nearest is {near[0]!r}' if near else 'there are none yet'}")
     entry = entries[name]
     path = folder / entry.file
-    if sha256(path) != entry.sha256:
+    try:
+        found = sha256(path)
+    except OSError as error:
+        raise ValueError(f"{path}: {INDEX} names it, but it cannot be read ({error.strerror})") from error
+    if found != entry.sha256:
         raise ValueError(f"{path}: is not the file that {INDEX} names, its SHA-256 is another")
     model = create_model(entry.model, num_classes=entry.classes, in_channels=entry.channels)
     load(path, model)

@@ -71,26 +71,28 @@ def _config(values: Any) -> tuple[Recipe, dict[str, Any]]:
 
 
 def _summary(values: Any) -> Summary:
-    return Summary(**_numbers(Summary, values))
+    return Summary(**_checked(Summary, values))
 
 
 def _epoch(values: Any) -> EpochRecord:
-    record = EpochRecord(**_numbers(EpochRecord, values))
+    record = EpochRecord(**_checked(EpochRecord, values))
     for name, value in (record.observed or {}).items():
-        if value is not None and not isinstance(value, int | float):
-            raise ValueError(f"observed {name}={value!r} is not a number")
+        if value is not None:
+            _check_number(f"observed {name}", value)
     return record
 
 
 def _update(values: Any, layers: int) -> UpdateRecord:
-    record = UpdateRecord.from_dict(_numbers(UpdateRecord, values))
+    record = UpdateRecord.from_dict(_checked(UpdateRecord, values))
     if len(record.active) != layers:
         raise ValueError(f"active has {len(record.active)} numbers, there are {layers} layers")
+    for index, count in enumerate(record.active):
+        _check_number(f"active[{index}]", count)
     return record
 
 
 def _layers(values: Any) -> tuple[LayerCount, ...]:
-    layers = [LayerCount(**(_numbers(LayerCount, value) | {"shape": tuple(value["shape"])})) for value in values]
+    layers = [LayerCount(**(_checked(LayerCount, value) | {"shape": tuple(value["shape"])})) for value in values]
     for layer in layers:
         if not 0 <= layer.active <= layer.weights or layer.weights < 1:
             raise ValueError(f"{layer.name} has {layer.active} active of {layer.weights} weights")
@@ -99,15 +101,31 @@ def _layers(values: Any) -> tuple[LayerCount, ...]:
     return tuple(layers)
 
 
-def _numbers(kind: type, values: Any) -> dict[str, Any]:
-    """`values` for the fields of `kind`: numbers where it has numbers, NaN for null where there must be one."""
+def _checked(kind: type, values: Any) -> dict[str, Any]:
+    """`values` for the fields of `kind`: of the right type, with NaN for null where a number must be."""
     checked = dict(values)
     for field in fields(kind):
-        value, allowed = checked.get(field.name), str(field.type)
+        if field.name not in checked:
+            continue
+        value, allowed = checked[field.name], str(field.type)
+        if allowed == "str" and not isinstance(value, str):
+            raise ValueError(f"{field.name}={value!r} is not a text")
+        if allowed == "bool" and not isinstance(value, bool):
+            raise ValueError(f"{field.name}={value!r} is neither true nor false")
         if not allowed.startswith(("int", "float")):
             continue
-        if value is not None and not isinstance(value, int | float):
-            raise ValueError(f"{field.name}={value!r} is not a number")
-        if value is None and field.name in checked and "None" not in allowed:
+        if value is not None:
+            _check_number(field.name, value)
+        elif "None" not in allowed:
             checked[field.name] = math.nan
     return checked
+
+
+def _check_number(name: str, value: Any) -> None:
+    """A whole number of hundreds of digits is none: nothing can be drawn of it."""
+    if not isinstance(value, int | float):
+        raise ValueError(f"{name}={value!r} is not a number")
+    try:
+        float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} is too large a number") from error

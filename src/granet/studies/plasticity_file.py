@@ -18,7 +18,7 @@ from typing import Any
 from granet.files import read_toml
 from granet.studies.plasticity import Study
 from granet.training.recipe import Recipe
-from granet.training.recipe_file import check_type, read_recipe_file
+from granet.training.recipe_file import read_recipe_file
 
 _OWN = {"method", "method_fields", "parent", "seed", "keep", "branch_epoch", "hold"}
 """Fields of a recipe that the study sets itself."""
@@ -47,8 +47,6 @@ def _study(path: Path, table: dict[str, Any]) -> Study:
         raise ValueError(f"recipe={base!r}: must be the name of a recipe file")
     shared = (Recipe() if base is None else read_recipe_file(path.parent / base).shared).dense_twin()
     asked = {key: value for key, value in table.items() if key in _RECIPE}
-    for key, value in asked.items():
-        check_type(key, value)
     for key in _LISTS & set(table):
         if not isinstance(table[key], list):
             raise ValueError(f"{key}={table[key]!r}: must be a list")

@@ -44,7 +44,9 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
         if summary is None:
             continue
         environment = read_json(folder.path / "config.json", lambda config: config["environment"])
-        best, as_paper = summary.best_test_accuracy, best_on_test(folder.records[recipe.branch_epoch :])
+        if not (records := folder.records[recipe.branch_epoch :]):
+            raise ValueError(f"{folder.path / 'metrics.jsonl'}: must have the epochs of the run")
+        best, as_paper = summary.best_test_accuracy, best_on_test(records)
         found.append(
             {
                 "method": recipe.method,

@@ -34,7 +34,7 @@ from typing import Any
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
 from granet.training.recipe import Recipe, method_class
-from granet.training.recipe_file import RecipeFile, check_type, read_recipe_file
+from granet.training.recipe_file import RecipeFile, read_recipe_file
 from granet.training.rundir import run_name
 
 _RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)} - {"method_fields"}
@@ -101,6 +101,10 @@ def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> list[Recipe]:
     """The recipe of one point of the grid, after the one that it starts from."""
+    values = {"method": file.shared.method, "branch_epoch": 0, **shared, **own}
+    cls = method_class(values["method"])
+    if not (cls and cls.needs_trained) and not values["branch_epoch"]:
+        shared = {key: value for key, value in shared.items() if key != "parent"}  # as with any field it has no use for
     parent = {**shared, **own}.get("parent")
     if not isinstance(parent, dict):
         return [_recipe(file, shared, own)]
@@ -128,8 +132,6 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
             raise ValueError(f"unknown key {key!r}; the nearest is {_nearest(key, anything)!r}")
     values = {**shared, **own}
     asked = {key: value for key, value in values.items() if key in _RECIPE_FIELDS}
-    for key, value in asked.items():
-        check_type(key, value)
     method_fields = {**recipe.method_fields, **{key: value for key, value in values.items() if key in fields}}
     made = Recipe.from_dict({**recipe.to_dict(), **asked, "method_fields": method_fields})
     if cls is not None:

@@ -51,9 +51,16 @@ class Feed:
 
 
 def make_feed(data: Data, recipe: Recipe, device: torch.device, workers: int | None = None) -> Feed:
-    """The feed of a recipe; ``workers`` read files at the same time (by default as many as there are cores)."""
+    """The feed of a recipe; ``workers`` read files at the same time (by default as many as there are cores).
+
+    Image folders crop and mirror in their own way. A recipe that asks for another is refused, not half obeyed.
+    """
     normalise = normaliser(data.mean, data.std, device, getattr(torch, recipe.precision))
     if isinstance(data, ImageFolders):
+        for field in ("crop", "flip"):
+            if value := getattr(recipe, field):
+                own = "the images of a folder have their own augmentation, random resized crops and mirroring"
+                raise ValueError(f"{field}={value!r}: has no effect on {data.name}, {own}; leave it out")
         workers = (os.cpu_count() or 1) if workers is None else workers
         train = FolderBatches(data.train, recipe, normalise, device, workers)
         return Feed(train, None, FolderSplit(data.val, recipe.batch_size, device, workers), normalise, data.shape)
@@ -98,7 +105,7 @@ class FolderBatches:
         self._sampler.set_epoch(int(self.random_state))
         self.random_state = self.random_state + 1
         self._batches.skip = skip
-        for images, labels in self._loader:
+        for images, labels in _read(self._loader):
             yield self._normalise(images.to(self._device, non_blocking=True)), labels.to(self._device)
 
 
@@ -112,7 +119,7 @@ class FolderSplit:
     workers: int
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for images, labels in _loader(self.folder, self.device, self.workers, batch_size=self.batch_size):
+        for images, labels in _read(_loader(self.folder, self.device, self.workers, batch_size=self.batch_size)):
             yield images.to(self.device, non_blocking=True), labels.to(self.device)
 
 
@@ -131,3 +138,18 @@ class _Skipping:
 def _loader(folder: ImageFolder, device: torch.device, workers: int, **batching: Any) -> DataLoader[Any]:
     own = torch.Generator()  # the global one would be drawn from for a seed that nobody reads
     return DataLoader(folder, num_workers=workers, pin_memory=device.type == "cuda", generator=own, **batching)
+
+
+def _read(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The loader's batches. A file that cannot be read is named in one line, whichever process found out.
+
+    What a worker process raises reaches this one as torch's text around a printed traceback, whose last line is the
+    error's type and words.
+    """
+    try:
+        yield from loader
+    except ValueError as error:
+        words = str(error).strip()
+        if not words.startswith("Caught "):
+            raise
+        raise ValueError(words.splitlines()[-1].partition(": ")[2]) from error

@@ -27,7 +27,7 @@ from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
 from granet.training.rounded import RoundedWeights, rounded_weights
-from granet.training.setup import attach_method, make_model, make_sgd, share_of_full_width, traces_model
+from granet.training.setup import attach_method, check_outputs, make_model, make_sgd, share_of_full_width, traces_model
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 _OPTIONS = ("momentum", "weight_decay", "nesterov")
@@ -68,6 +68,7 @@ class Training:
             self.model = make_model(recipe, data).to(device)
             if device.type == "cuda":
                 self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            check_outputs(recipe, self.model, torch.zeros(1, *data.shape, device=device), data.classes)
             twin = copy.deepcopy(self.model)
             self._optimizer = make_sgd(recipe, self.model)
             if branch is not None:
@@ -88,6 +89,7 @@ class Training:
             self._drawn_from = self._feed.train.random_state
             if branch is not None:
                 self._load_progress(branch)
+                self._check_same_steps()
                 if self._average:
                     self._average.mask()
             self._branched = self.records[-1] if self.records else None
@@ -119,9 +121,9 @@ class Training:
                 with GATE.working():
                     if epoch == self.recipe.total_epochs:
                         self._end()
-                    record = self._evaluate(epoch, time.perf_counter() - began)
+                    record = self._evaluate(epoch, began)
             self.records.append(record)
-            self._batch, self._drawn_from = 0, self._feed.train.random_state
+            self._batch, self._drawn_from, self._seconds = 0, self._feed.train.random_state, record.seconds
             yield record
 
     def _train_epoch(self, began: float, between: Callable[[], None]) -> None:
@@ -155,7 +157,7 @@ class Training:
         if self._average:
             self._average.mask()
 
-    def _evaluate(self, epoch: int, seconds: float) -> EpochRecord:
+    def _evaluate(self, epoch: int, began: float) -> EpochRecord:
         steps = len(self._feed.train)
         figures = torch.stack(
             [
@@ -167,7 +169,7 @@ class Training:
         return EpochRecord(
             epoch=epoch,
             step=epoch * steps,
-            seconds=seconds,
+            seconds=time.perf_counter() - began,
             lr=self._optimizer.param_groups[0]["lr"],
             train_loss=train_loss,
             train_accuracy=train_accuracy,
@@ -281,6 +283,15 @@ class Training:
         if state["device_random"] is not None:
             torch.cuda.set_rng_state(state["device_random"].cpu(), self._device)
         self.records = [EpochRecord(**record) for record in state["records"]]
+
+    def _check_same_steps(self) -> None:
+        """Epochs of a branch go on where those of its trunk ended, also in the count of steps."""
+        taken, counted = self.records[-1].step, self.recipe.branch_epoch * len(self._feed.train)
+        if taken != counted:
+            raise ValueError(
+                f"batch_size={self.recipe.batch_size}: {self.recipe.branch_epoch} epochs are {counted} steps then, but "
+                f"{taken} in the run that it branches from"
+            )
 
     def _held_rate(self) -> Callable[[int], float]:
         """The learning rate of the last step before the branch, from then on."""

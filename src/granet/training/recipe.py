@@ -11,6 +11,7 @@ from typing import Any, get_args
 from granet.clock import Clock, Time
 from granet.data.augment import PadMode
 from granet.methods import Method, list_methods
+from granet.methods.base import check_items
 from granet.observers import check_observer, without_masks
 
 DENSE = "dense"  # the method of a run that sparsifies nothing
@@ -18,11 +19,20 @@ PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("multistep", "cosine")
 _FINITE = "must be finite"
 _FRACTIONS = ("float", "float | None", float, float | None)  # as a dataclass may write their type
+_TIMES = {"warm_up"}
+_INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "milestones": ((int, str), "times: steps, or text such as '50%'"),
+    "keep": ((int,), "whole numbers"),
+    **dict.fromkeys(("no_decay", "observe", "exclude"), ((str,), "text")),
+}
+"""What the fields that are lists hold."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train, on what, how, and to which sparsity. Two runs of one recipe on one machine are equal.
+    """What to train, on what, how, and to which sparsity.
+
+    Two runs of one recipe on one machine are equal, on a CPU if they have as many threads.
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
     embedded digits. `width` multiplies all hidden widths of the model: a dense run of a narrow one is the Small-Dense
@@ -82,10 +92,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
+            if item.name == "method_fields":
+                continue
+            value = getattr(self, item.name)
+            check_type(item.name, value)
             if item.type in _FRACTIONS:
-                value = _fraction(item.name, getattr(self, item.name))
+                value = _fraction(item.name, value)
                 _check(item.name, value, math.isfinite(value), _FINITE)
-                object.__setattr__(self, item.name, value)
+            object.__setattr__(self, item.name, tuple(value) if item.name in _INSIDE else value)
         object.__setattr__(self, "method_fields", _with_fractions(self.method, self.method_fields))
         _check("width", self.width, self.width > 0, "must be above 0")
         _check("epochs", self.epochs, 1 <= self.epochs < 2**63, "must be 1 or more, below 2**63")
@@ -154,15 +168,25 @@ class Recipe:
         known = [item.name for item in dataclasses.fields(Recipe)]
         for name in values:
             _check("recipe", name, name in known, f"is not one of its fields: {', '.join(known)}")
-        values = dict(values)
-        for name in ("milestones", "no_decay", "observe", "exclude", "keep"):
-            if name in values:
-                values[name] = tuple(values[name])
         return Recipe(**values)
+
+
+def check_type(name: str, value: object) -> None:
+    """A field must have the type of its default; a whole number will do for a fraction, a time may be text."""
+    wanted = type(Recipe.__dataclass_fields__[name].default)
+    good = {float: (int, float), tuple: (list, tuple)}.get(wanted, (wanted,))
+    kind = "list" if wanted is tuple else wanted.__name__
+    if name in _TIMES:
+        good, kind = (int, str), "int (steps) or str (such as '5ep' or '2%')"
+    is_it = isinstance(value, good) and (wanted is bool or not isinstance(value, bool))
+    _check(name, value, is_it, f"must be of type {kind}")
+    if isinstance(value, list | tuple):
+        check_items(name, value, *_INSIDE[name])
 
 
 def method_class(name: str) -> type[Method] | None:
     """The class of a method, None for training without one; ValueError for a name that is neither."""
+    check_type("method", name)
     classes = {info.name: info.cls for info in list_methods()}
     _check("method", name, name in (DENSE, *classes), f"must be one of {', '.join((DENSE, *classes))}")
     return classes.get(name)

@@ -20,18 +20,10 @@ from typing import Any
 
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
-from granet.methods.base import Method, check_items
-from granet.training.recipe import DENSE, Recipe, method_class
+from granet.methods.base import Method
+from granet.training.recipe import DENSE, Recipe, check_type, method_class
 
-_DEFAULT = Recipe()
-_TIMES = {"warm_up"}
 _MOST = math.nextafter(1, 0)  # the largest sparsity: no other field of a method is wrong for being above it
-_INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "milestones": ((int, str), "times: steps, or text such as '50%'"),
-    "keep": ((int,), "whole numbers"),
-    **dict.fromkeys(("no_decay", "observe", "exclude"), ((str,), "text")),
-}
-"""What the fields that are lists hold."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +55,8 @@ def read_recipe_file(path: Path) -> RecipeFile:
     table = read_toml(path, "recipe")
     methods = table.pop("methods", {})
     known = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
-    for key, value in table.items():
+    for key in table:
         _check_known(path, key, {*known, "methods"})
-        try:
-            check_type(key, value)
-            if key == "method":
-                method_class(value)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
     classes = {info.name: info.cls for info in list_methods()}
     _check_table(path, "methods", methods)
     for name, fields in methods.items():
@@ -83,6 +69,7 @@ def read_recipe_file(path: Path) -> RecipeFile:
         for name, fields in methods.items():
             _check_fields(name, fields, classes[name])
         shared = Recipe.from_dict({"method_fields": {}, **table})
+        method_class(shared.method)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return RecipeFile(shared, methods)
@@ -103,19 +90,6 @@ def _check_fields(name: str, fields: Mapping[str, Any], cls: type[Method]) -> No
     except ValueError as error:
         if "sparsity" in fields or not str(error).startswith("sparsity"):
             raise
-
-
-def check_type(key: str, value: object) -> None:
-    """A field must have the type of its default; a whole number will do for a fraction, a time may be text."""
-    wanted = type(getattr(_DEFAULT, key))
-    good = {float: (int, float), tuple: (list,)}.get(wanted, (wanted,))
-    kind = "list" if wanted is tuple else wanted.__name__
-    if key in _TIMES:
-        good, kind = (int, str), "int (steps) or str (such as '5ep' or '2%')"
-    if not isinstance(value, good) or (isinstance(value, bool) and wanted is not bool):
-        raise ValueError(f"{key}={value!r}: must be of type {kind}")
-    if isinstance(value, list):
-        check_items(key, value, *_INSIDE[key])
 
 
 def _check_table(path: Path, key: str, value: object) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from granet.training.checkpoint import keep_state, load_checkpoint, load_kept, remove_checkpoints, save_checkpoint
 from granet.training.feeds import Data
+from granet.training.fingerprint import fingerprint
 from granet.training.gate import GATE
 from granet.training.loggers import Logger, logging_to
 from granet.training.loop import Training
@@ -38,6 +39,8 @@ class Run:
     ) -> None:
         self.recipe = recipe
         self.folder = RunDir.find(out, recipe)
+        self._images = fingerprint(data)
+        self.folder.check_images(self._images)
         self.summary: Summary | None = self.folder.summary
         self._title = f"{recipe.method} on {data.name}, seed {recipe.seed}"
         self._device = device
@@ -62,11 +65,12 @@ class Run:
         """
         if self.summary is not None:
             return
-        self.folder.make(self.recipe, self._device)
+        self.folder.make()
         with self.folder.locked():
             if self.folder.summary is not None:
                 out, name = self.folder.path.parent, self.folder.path.name
                 raise ValueError(f"out={str(out)!r}: {name} was finished meanwhile")
+            self.folder.describe(self.recipe, self._device, self._images)
             self.folder.begin(self.training.records)
             with logging_to(self._loggers, self.recipe, self.folder.path, self.epochs_done) as log:
                 for record in self.training.epochs(self._saving(checkpoint_every, stop)):

@@ -1,6 +1,6 @@
 """The folder of one run: what was asked, what happened, what came out.
 
-    config.json         the recipe, and the versions and device it ran on
+    config.json         the recipe, which images there were, and the versions and device it ran on
     metrics.jsonl       one line per epoch, with what observers saw if there were any
     layers.json         name, shape, weights and active weights of each sparse layer at the end
     updates.jsonl       one line per mask update; its counts are in the order of layers.json
@@ -26,7 +26,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from safetensors.torch import save_model
 from torch import nn
 
 from granet import __version__
-from granet.files import atomic, read_json, unfinished
+from granet.files import atomic, parse_json, read_json, unfinished
 from granet.history import UpdateRecord
 from granet.sparsifier import Sparsifier
 from granet.training.recipe import Recipe
@@ -49,6 +49,19 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 LAYERS, UPDATES = "layers.json", "updates.jsonl"
+
+_LOCKS: set[int] = set()
+"""Descriptors that hold a lock."""
+
+
+def _let_go() -> None:
+    """A process that reads images outlives a killed run by seconds, and must not keep its folder locked."""
+    while _LOCKS:
+        os.close(_LOCKS.pop())
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_let_go)
 
 
 @dataclass(frozen=True)
@@ -79,20 +92,19 @@ class RunDir:
             raise ValueError(f"out={str(root)!r}: {run.path.name} in it holds a run of another recipe")
         return run
 
-    def make(self, recipe: Recipe, device: torch.device) -> None:
-        """Make the folder and its `config.json`, unless an earlier start did."""
+    def make(self) -> None:
+        """Make the folder, unless an earlier start did."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             allowed = "must be a folder that can be written to, or a path where one can be made"
             raise ValueError(f"out={str(self.path.parent)!r}: {allowed} ({error.strerror})") from error
-        if not (self.path / "config.json").exists():
-            self.write_json("config.json", {"recipe": recipe.to_dict(), "environment": _environment(device)})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else may write here meanwhile; ValueError if somebody does. Ends with the process, however it ends."""
         descriptor = os.open(self.path, os.O_RDONLY)
+        _LOCKS.add(descriptor)
         try:
             try:
                 if fcntl is not None:
@@ -101,6 +113,7 @@ class RunDir:
                 raise ValueError(f"out={str(self.path.parent)!r}: {self.path.name} is being trained already") from error
             yield
         finally:
+            _LOCKS.discard(descriptor)
             os.close(descriptor)
 
     @property
@@ -112,14 +125,35 @@ class RunDir:
     def records(self) -> list[EpochRecord]:
         """The epochs so far, those before a branch included."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [EpochRecord(**json.loads(line)) for line in lines]
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [
+            parse_json(f"{path}, line {number}", line, lambda values: EpochRecord(**values))
+            for number, line in enumerate(lines, start=1)
+        ]
 
     @property
     def summary(self) -> Summary | None:
         """The final figures, if the run is finished; ValueError that names the file if it is damaged."""
         path = self.path / "summary.json"
         return read_json(path, _summary) if path.exists() else None
+
+    def check_images(self, images: Mapping[str, Any]) -> None:
+        """ValueError if the run that is there was trained on others; one of before they were written down may pass."""
+        path = self.path / "config.json"
+        had = read_json(path, lambda values: values.get("images", images)) if path.exists() else images
+        if had != images:
+            told = ", ".join(f"{name} {had.get(name)!r}" for name in images if had.get(name) != images[name])
+            raise ValueError(
+                f"out={str(self.path.parent)!r}: {self.path.name} in it was trained on other images ({told} there); "
+                "choose another folder"
+            )
+
+    def describe(self, recipe: Recipe, device: torch.device, images: Mapping[str, Any]) -> None:
+        """Write `config.json`, unless an earlier start did."""
+        if not (self.path / "config.json").exists():
+            environment = _environment(device)
+            content = {"recipe": recipe.to_dict(), "images": dict(images), "environment": environment}
+            self.write_json("config.json", content)
 
     def begin(self, records: Sequence[EpochRecord]) -> None:
         """Start `metrics.jsonl` with the epochs done so far; what a crash left behind, half-written or later, goes."""

@@ -8,22 +8,43 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from granet.clock import Clock
 from granet.flops import FlopsReport, flops
+from granet.flops.undisturbed import undisturbed
 from granet.methods import create_method
 from granet.models import create_model
 from granet.sparsifier import Sparsifier, sparsify
 from granet.trained import read_trained
 from granet.training.feeds import Data, Feed
-from granet.training.recipe import DENSE, Recipe
+from granet.training.recipe import DENSE, Recipe, method_class
 
 
 def make_model(recipe: Recipe, data: Data) -> nn.Module:
     """The recipe's network for those images, freshly initialised."""
     return create_model(recipe.model, num_classes=data.classes, in_channels=data.shape[0], width=recipe.width)
+
+
+def check_outputs(recipe: Recipe, model: nn.Module, image: Tensor, classes: int) -> None:
+    """ValueError unless the model takes such images and has an output for each class."""
+    try:
+        with undisturbed(model, [image]):
+            outputs = model(image)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        size = "x".join(map(str, image.shape[1:]))
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"model={recipe.model!r}: cannot take images of {size} ({reason})") from error
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"model={recipe.model!r}: must return a tensor, not a {type(outputs).__name__}")
+    if outputs.ndim != 2 or outputs.shape[1] < classes:
+        raise ValueError(
+            f"model={recipe.model!r}: must return [images, {classes}] for the {classes} classes of {recipe.data}; "
+            f"for one image it returns {list(outputs.shape)}"
+        )
 
 
 def share_of_full_width(recipe: Recipe, data: Data, report: FlopsReport) -> float:
@@ -75,7 +96,10 @@ def attach_method(
     A method whose fields have a number of ``examples`` gets that of the training images, unless the recipe says so.
     In a branch the method's time begins where it branches off.
     """
-    if recipe.method == DENSE:
+    cls = method_class(recipe.method)
+    if recipe.parent and not recipe.branch_epoch and not (cls and cls.needs_trained):
+        raise ValueError(f"parent={recipe.parent!r}: {recipe.method} does not start from another run")
+    if cls is None:
         if recipe.method_fields:
             raise ValueError(f"method_fields={dict(recipe.method_fields)!r}: must be empty for method {DENSE!r}")
         return None
