@@ -104,10 +104,12 @@ class Residual(nn.Module):
     ids=["conv1d", "conv3d", "linear", "channels last", "residual"],
 )
 def test_units_are_those_of_the_layer_before(model: nn.Module, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
     hidden = model.hidden if hasattr(model, "hidden") else model[0]
+    nn.init.normal_(hidden.weight)
     with torch.no_grad():
         hidden.weight[:3] = 0
-        hidden.bias[:3] = 0
+        hidden.bias[:3], hidden.bias[3:] = 0, 1
     figures = Observers(["dormant", "effective_rank"], model, images=torch.randn(shape)).epoch()
     assert figures["dormant.share"] == figures["dormant.silent"] == 0.5
     assert 1 < figures["effective_rank.last"] <= 3
@@ -117,7 +119,7 @@ def test_an_activation_behind_moved_dimensions() -> None:
     """What is known of the layer before it is forgotten: the last of three dimensions."""
     model = nn.Sequential(nn.Conv1d(2, 6, 1), Transposed(), nn.ReLU())
     with torch.no_grad():
-        model[0].weight[:3], model[0].bias[:3] = 0, 0
+        model[0].weight[:3], model[0].bias[:3], model[0].bias[3:] = 0, 0, 1
     assert Observers(["dormant"], model, images=torch.randn(4, 2, 9)).epoch()["dormant.silent"] == 0.5
 
 

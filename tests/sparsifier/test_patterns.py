@@ -248,6 +248,8 @@ def test_a_filter_that_may_return_is_silent_from_the_last_update_on(method: str)
 
 def test_filters_return_and_learn() -> None:
     run = Run("set", "filter")
+    for norm in (1, 4, 7):
+        nn.init.constant_(run.model[norm].bias, 0.1)  # at 0, ReLU lets no gradient through to a filter of zeros
     before = {name: dropped_filters(run, name) for name in run.sparsifier.layers}
     run.train(0, 9)
     returned = 0

@@ -82,6 +82,11 @@ def test_augmentation_of_small_sets_is_refused(folders: ImageFolders, field: str
         make_feed(folders, replace(RECIPE, **{field: value}), CPU, 0)
 
 
+def test_a_number_of_workers_is_not_negative(folders: ImageFolders) -> None:
+    with pytest.raises(ValueError, match="workers=-1: must be 0 or more processes"):
+        make_feed(folders, RECIPE, CPU, -1)
+
+
 def test_it_trains_and_resumes(folders: ImageFolders) -> None:
     whole = Training(RECIPE, folders, workers=0)
     states = []

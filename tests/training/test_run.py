@@ -29,3 +29,11 @@ def test_a_narrow_network_is_told_by_its_share_of_the_whole_one(tmp_path: Path) 
     assert run.summary is not None and run.summary.sparsity == 0
     assert run.summary.flops_ratio == pytest.approx(0.25, abs=0.01)
     assert run.summary.train_flops == pytest.approx(run.summary.flops_ratio)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_seconds_between_checkpoints_are_a_number(tmp_path: Path, seconds: float) -> None:
+    run = Run(Recipe(epochs=1, method="dense", method_fields={}), load("digits"), torch.device("cpu"), tmp_path)
+    with pytest.raises(ValueError, match="checkpoint_every=.*: must be 0 or more seconds"):
+        next(run.epochs(seconds))
+    assert not list(tmp_path.iterdir())

@@ -62,6 +62,8 @@ def make_feed(data: Data, recipe: Recipe, device: torch.device, workers: int | N
                 own = "the images of a folder have their own augmentation, random resized crops and mirroring"
                 raise ValueError(f"{field}={value!r}: has no effect on {data.name}, {own}; leave it out")
         workers = (os.cpu_count() or 1) if workers is None else workers
+        if workers < 0:
+            raise ValueError(f"workers={workers!r}: must be 0 or more processes")
         train = FolderBatches(data.train, recipe, normalise, device, workers)
         return Feed(train, None, FolderSplit(data.val, recipe.batch_size, device, workers), normalise, data.shape)
     resident = Batches(

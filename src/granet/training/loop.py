@@ -271,7 +271,9 @@ class Training:
                 group |= options  # a branch has its own, whatever its trunk was trained with
         except (RuntimeError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[-1].strip()
-            raise ValueError(f"model={self.recipe.model!r}: the checkpoint is of another model ({reason})") from error
+            raise ValueError(
+                f"model={self.recipe.model!r}: the checkpoint is of another model or method ({reason})"
+            ) from error
 
     def _load_progress(self, state: Mapping[str, Any]) -> None:
         if self._average:

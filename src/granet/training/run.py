@@ -65,6 +65,8 @@ class Run:
         """
         if self.summary is not None:
             return
+        if not checkpoint_every >= 0:
+            raise ValueError(f"checkpoint_every={checkpoint_every!r}: must be 0 or more seconds")
         self.folder.make()
         with self.folder.locked():
             if self.folder.summary is not None:
