@@ -34,6 +34,6 @@ def test_a_narrow_network_is_told_by_its_share_of_the_whole_one(tmp_path: Path) 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan")])
 def test_seconds_between_checkpoints_are_a_number(tmp_path: Path, seconds: float) -> None:
     run = Run(Recipe(epochs=1, method="dense", method_fields={}), load("digits"), torch.device("cpu"), tmp_path)
-    with pytest.raises(ValueError, match="checkpoint_every=.*: must be 0 or more seconds"):
+    with pytest.raises(ValueError, match=r"checkpoint_every=.*: must be 0 or more seconds"):
         next(run.epochs(seconds))
     assert not list(tmp_path.iterdir())
