@@ -92,14 +92,15 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
 
     Runs that fail are named at the end, and the exit code is then 1.
     """
-    left = [recipe for recipe in recipes if RunDir.find(place.out, recipe).summary is None]
+    folders = {recipe: RunDir.find(place.out, recipe) for recipe in recipes}
+    done = [recipe for recipe, folder in folders.items() if folder.summary is not None]
+    left = [recipe for recipe, folder in folders.items() if folder.summary is None]
     images = cache(lambda name: fingerprint(load(name, data_dir=place.data_dir)))
-    for recipe in recipes:
-        if recipe not in left:
-            RunDir.find(place.out, recipe).check_images(images(recipe.data))
-    if len(left) < len(recipes):
-        console.print(f"{len(recipes) - len(left)} of {len(recipes)} runs are done already")
-    yield from (recipe for recipe in recipes if recipe not in left)
+    for recipe in done:
+        folders[recipe].check_images(images(recipe.data))
+    if done:
+        console.print(f"{len(done)} of {len(folders)} runs are done already")
+    yield from done
     failures = {}
     with stop_signals() as stop, SweepView(console, len(left)) as view:
         for event in run_jobs(left, place, packed, stop):

@@ -152,9 +152,9 @@ class Train:
         own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
         own |= {"every": _time(self.every), "end": _time(self.end), "pattern": self.pattern}
         own = {name: value for name, value in own.items() if value is not None}
-        if base.method == DENSE:
-            for name, value in own.items():
-                raise ValueError(f"{name}={value!r}: dense training has no such field")
+        if base.method == DENSE and own:
+            name, value = next(iter(own.items()))
+            raise ValueError(f"{name}={value!r}: dense training has no such field")
         return dataclasses.replace(base, method_fields={**base.method_fields, **own}, **asked)
 
     def _digits_recipe(self) -> Recipe:
