@@ -116,16 +116,18 @@ def test_units_are_those_of_the_layer_before(model: nn.Module, shape: tuple[int,
 
 
 def test_an_activation_behind_moved_dimensions() -> None:
-    """What is known of the layer before it is forgotten: the last of three dimensions."""
-    model = nn.Sequential(nn.Conv1d(2, 6, 1), Transposed(), nn.ReLU())
-    with torch.no_grad():
-        model[0].weight[:3], model[0].bias[:3], model[0].bias[3:] = 0, 0, 1
-    assert Observers(["dormant"], model, images=torch.randn(4, 2, 9)).epoch()["dormant.silent"] == 0.5
+    """What is known of the layer before it is forgotten: the last of three dimensions, and of two."""
+    torch.manual_seed(0)
+    for layer, shape, silent in ((nn.Conv1d(2, 6, 1), (4, 2, 9), 0.5), (nn.Linear(2, 6), (4, 2), 0.0)):
+        with torch.no_grad():
+            layer.weight[:3], layer.bias[:3], layer.bias[3:] = 0, 0, 1
+        model = nn.Sequential(layer, Transposed(), nn.ReLU())
+        assert Observers(["dormant"], model, images=torch.randn(shape)).epoch()["dormant.silent"] == silent
 
 
 class Transposed(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
-        return images.mT
+        return images.t() if images.ndim == 2 else images.mT
 
 
 @pytest.mark.parametrize(

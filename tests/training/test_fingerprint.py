@@ -58,6 +58,10 @@ def test_commands_say_so_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
         main(command)
     said = capsys.readouterr().err
     assert ended.value.code == 2 and "was trained on other images (checksum" in said and said.count("\n") == 1
+    config.write_text(json.dumps(values | {"images": 5}))
+    with pytest.raises(SystemExit):
+        main(command)
+    assert capsys.readouterr().err.startswith(f"granet: {config}: is damaged")
     del values["images"]  # as before they were written down
     config.write_text(json.dumps(values))
     main(command)

@@ -30,7 +30,7 @@ _DIGITS = Recipe()
 class Train:
     """Train a sparse network, and its dense twin to compare with.
 
-    Without arguments: GraNet from dense to 90 % sparsity on the embedded digits, on the CPU, in under a minute. With a
+    Without arguments: GraNet from dense to 90 % sparsity on the embedded digits, on the CPU, in about a minute. With a
     recipe file: what the file says. Options replace parts of either. Each run leaves a folder with its configuration,
     metrics, weights and a plot.
     """

@@ -39,7 +39,8 @@ AXES = {
 MOVERS = {
     *(torch.permute, torch.transpose, torch.movedim, torch.moveaxis, torch.swapaxes, torch.swapdims, torch.reshape),
     *(Tensor.permute, Tensor.transpose, Tensor.movedim, Tensor.moveaxis, Tensor.swapaxes, Tensor.swapdims),
-    *(Tensor.reshape, Tensor.view, Tensor.mT.__get__, Tensor.T.__get__, torch.einsum),  # type: ignore[attr-defined]
+    *(torch.t, Tensor.t, Tensor.reshape, Tensor.view, torch.einsum),
+    *(Tensor.mT.__get__, Tensor.T.__get__),  # type: ignore[attr-defined]
 }
 """What may put that dimension elsewhere and keep their number."""
 

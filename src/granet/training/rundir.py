@@ -140,7 +140,7 @@ class RunDir:
     def check_images(self, images: Mapping[str, Any]) -> None:
         """ValueError if the run that is there was trained on others; one of before they were written down may pass."""
         path = self.path / "config.json"
-        had = read_json(path, lambda values: values.get("images", images)) if path.exists() else images
+        had = read_json(path, lambda values: dict(values.get("images", images))) if path.exists() else images
         if had != images:
             told = ", ".join(f"{name} {had.get(name)!r}" for name in images if had.get(name) != images[name])
             raise ValueError(
