@@ -4,8 +4,8 @@
 
 A figure is the wall time of whole epochs divided by their steps, so it holds everything that training does: shuffled,
 cropped and mirrored batches, forward, backward, masked SGD, mask updates and the host's own work. Images are random, of
-CIFAR's size, in batches of 128. Dense and sparse epochs take turns; the median of each is printed. After the colon: so
-many copies of the sparse run on as many streams of one process, as milliseconds for each model's step.
+CIFAR's size, in batches of 128. Dense and sparse epochs take turns; the median of each is printed. With a colon: so
+many copies of the sparse run on as many streams of one process, too, as milliseconds for each model's step.
 """
 
 from __future__ import annotations
@@ -49,16 +49,15 @@ def main() -> None:
             print(json.dumps(result), flush=True)
         else:
             over = f"{result['granet_ms'] / result['dense_ms'] - 1:+.1%}"
+            packed = f"{result['streams']:14}{result['packed_ms']:20.3f}" if result["streams"] else ""
             print(
-                f"{result['model']:16}{result['dense_ms']:9.3f}{result['granet_ms']:9.3f}{over:>12}"
-                f"{result['streams']:14}{result['packed_ms']:20.3f}",
-                flush=True,
+                f"{result['model']:16}{result['dense_ms']:9.3f}{result['granet_ms']:9.3f}{over:>12}{packed}", flush=True
             )
 
 
 def measure(model: str, device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
     model, _, streams = model.partition(":")
-    copies = int(streams or 1)
+    copies = int(streams or 0)
     images = random_images(options.steps * options.batch_size)
     recipe = Recipe(
         model=model,
@@ -80,13 +79,19 @@ def measure(model: str, device: torch.device, options: argparse.Namespace) -> di
             times[name].append(timed(partial(next, runs[name]), device))
     runs.clear()
     result = {f"{name}_ms": 1000 * statistics.median(taken) / options.steps for name, taken in times.items()}
+    packed = side_by_side(copies, recipe, images, device, options) if copies else None
+    return {"model": model, **result, "streams": copies, "packed_ms": packed, "compile": options.compile}
+
+
+def side_by_side(
+    copies: int, recipe: Recipe, images: ImageSet, device: torch.device, options: argparse.Namespace
+) -> float:
     with ThreadPoolExecutor(copies) as pool:
         workers = [Worker(replace(recipe, seed=seed), images, device) for seed in range(copies)]
         together = lambda: list(pool.map(Worker.epoch, workers))  # noqa: E731
         together()
         taken = statistics.median(timed(together, device) for _ in range(options.repeats))
-    packed = 1000 * taken / options.steps / copies
-    return {"model": model, **result, "streams": copies, "packed_ms": packed, "compile": options.compile}
+    return 1000 * taken / options.steps / copies
 
 
 class Worker:
