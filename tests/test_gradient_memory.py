@@ -205,6 +205,16 @@ def test_only_the_steps_before_an_update_are_wanted() -> None:
     assert wanted == [8, 9, 10, 18, 19, 20, 28, 29, 30]
 
 
+def test_steps_long_before_a_late_first_update_are_not_in_its_mean() -> None:
+    method = granet.GraNet(sparsity=0.6, start=12, end=20, every=5, grow_batches=2)
+    model, optimizer, sparsifier = start(method, steps=30)
+    assert sparsifier.updates[0] == 15
+    for _ in range(14):
+        model.weight.grad = torch.ones_like(model.weight)
+        optimizer.step()
+    assert torch.equal(sparsifier.layers["weight"].memory["gradient_mean"], torch.full((8, 10), 0.5))
+
+
 def test_a_window_longer_than_the_time_between_updates_is_refused() -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -58,7 +58,8 @@ class MeanGradient:
         _make_room("gradient_mean", layers)
 
     def wants(self, step: int, updates: range) -> bool:
-        return bool(updates) and step <= updates[-1] and (updates.start - step) % updates.step < self.batches
+        soon = bool(updates) and updates.start - self.batches < step <= updates[-1]
+        return soon and (updates.start - step) % updates.step < self.batches
 
     @torch.no_grad()
     def remember(self, layers: Sequence[SparseLayer], gradients: Sequence[Tensor]) -> None:
