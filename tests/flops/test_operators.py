@@ -260,6 +260,20 @@ def test_a_compiled_part() -> None:
     assert [(row.name, row.parameter, row.sparse) for row in rows] == [("0", "0.weight", 96), ("2", "2.weight", 48)]
 
 
+def test_modules_inside_a_compiled_part_have_their_names() -> None:
+    attention = nn.Sequential(Apply(lambda m, x: x @ x.T, torch.ones(1)), nn.ReLU())
+    report = flops(nn.Sequential(torch.compile(attention), nn.Linear(3, 2)), torch.zeros(3, 8))
+    assert [row.name for row in report.rows] == ["0.0", "1"]
+    assert [fixed.name for fixed in report.fixed] == ["0.1", "1"]
+
+
+def test_a_name_that_ends_as_that_of_a_compiled_part() -> None:
+    model = nn.Module()
+    model.my_orig_mod, model.forward = linear(), lambda x: model.my_orig_mod(x)
+    (row,) = flops(model, torch.zeros(3, 8), {"my_orig_mod.weight": half(4, 8)}).rows
+    assert (row.name, row.parameter, row.sparse) == ("my_orig_mod", "my_orig_mod.weight", 2 * 3 * 16)
+
+
 def test_traced_model() -> None:
     model = torch.jit.trace(nn.Sequential(linear(), nn.ReLU()), torch.zeros(3, 8))
     assert [(row.name, row.dense) for row in flops(model, torch.zeros(3, 8)).rows] == [("0", 192)]

@@ -34,6 +34,7 @@ from granet.flops.products import BIASES, PRODUCTS, Product, attention_scores
 from granet.flops.provenance import Provenance, Weight
 from granet.flops.report import FixedFlops, FlopsReport, LayerFlops
 from granet.flops.undisturbed import undisturbed
+from granet.layers import plain_name
 
 
 def flops(
@@ -114,8 +115,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for raw, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 continue  # takes no hooks; its weights are known by their names
-            name = raw.replace("_orig_mod", "").strip(".")
-            handles.append(module.register_forward_pre_hook(partial(self._enter, name), prepend=True))
+            handles.append(module.register_forward_pre_hook(partial(self._enter, plain_name(raw)), prepend=True))
             handles.append(module.register_forward_hook(self._leave, always_call=True))
         try:
             yield

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
+from granet.layers import plain_name
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -82,13 +84,13 @@ class Provenance:
         self._storages: dict[int, _Storage] = {}
         self._tensors: dict[str, Tensor] = {}
         self._totals: dict[str, int] = {}
-        self._buffers = {_plain(name) for name, _ in model.named_buffers(remove_duplicate=False)}
+        self._buffers = {plain_name(name) for name, _ in model.named_buffers(remove_duplicate=False)}
         self.aliases: dict[str, list[str]] = {}
         """All names of each parameter and buffer, by the first of them."""
         first: dict[int, str] = {}
         for named in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)):
             for raw, tensor in named:
-                name = _plain(raw)
+                name = plain_name(raw)
                 if id(tensor) not in first and _has_storage(tensor):
                     self._tensors[name] = tensor
                     self._add_region(name, tensor, _laid_out(self._masks.get(name), tensor), original=True)
@@ -184,11 +186,11 @@ _NOTHING = _Storage(alive=None)  # type: ignore[arg-type]
 
 def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The masks by the first name of each parameter; ValueError if one is not of this model."""
-    parameters = {_plain(name): parameter for name, parameter in model.named_parameters(remove_duplicate=False)}
+    parameters = {plain_name(name): parameter for name, parameter in model.named_parameters(remove_duplicate=False)}
     first = {id(parameter): name for name, parameter in reversed(parameters.items())}
     checked = {}
     for name, mask in masks.items():
-        parameter = parameters.get(_plain(name))
+        parameter = parameters.get(plain_name(name))
         if parameter is None:
             raise ValueError(f"masks has {name!r}; its names must be parameter names of the model")
         if mask.shape != parameter.shape:
@@ -199,11 +201,6 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Tens
             raise ValueError(f"masks[{name!r}] is on the meta device; it must have values to count")
         checked[first[id(parameter)]] = mask.detach()
     return checked
-
-
-def _plain(name: str) -> str:
-    """The name in the model as written, whether or not `torch.compile` wraps a part of it."""
-    return name.replace("_orig_mod.", "")
 
 
 def _has_storage(tensor: Tensor) -> bool:
