@@ -123,6 +123,14 @@ def test_the_numbers_are_those_of_the_files(one_run: Path) -> None:
     assert ["classifier.weight", "10 × 16", "160", "22", "86.250%", "34", "78.750%", "40", "75.000%"] in page.rows
     assert ["all sparse layers", "196", *["49", "75.000%"] * 3] in page.rows
     assert not any("FLOPs" in label for label in page.values("aria-label"))
+
+
+def test_the_best_epoch_of_a_branch_is_one_of_its_own(tmp_path: Path, make_run: Make) -> None:
+    run = make_run("branch", Recipe(method="prune-regrow", method_fields={}, epochs=3, parent="trunk", branch_epoch=2))
+    metrics = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(metrics.replace('"val_accuracy": 0.5', '"val_accuracy": 0.99'))  # of epoch 1
+    page = report(run, out=tmp_path / "page.html")
+    assert "63.00% (epoch 3)" in page.rows[1]
     assert ["epochs", "3"] in page.rows
 
 

@@ -61,7 +61,7 @@ def _runs_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Se
 def _row(run: ReportedRun, name: str, colour: str) -> dict[str, Cell]:
     recipe, summary = run.recipe, run.summary
     last = run.records[-1] if run.records else None
-    best = best_epoch(run.records) if run.records else None
+    best = best_epoch(run.records[recipe.branch_epoch :])  # those before it are another run's
     return {
         "run": Cell(name, colour=colour),
         "state": Cell(state(run)),
