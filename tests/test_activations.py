@@ -30,7 +30,7 @@ class Net(nn.Module):
         x = self.act(self.norm(self.module(x)))
         x = functional.relu(self.norm2(self.function(x)))
         x = torch.relu(x + self.residual(x)).flatten(1)
-        x = self.method(x).relu_()
+        x = self.method(input=x).relu_()
         out: Tensor = self.last(torch.tanh(self.bounded(x)))
         return out
 

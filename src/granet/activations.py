@@ -41,7 +41,8 @@ def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, S
     """Run the model with that state, in evaluation mode, and note what each sparsified layer sees."""
     seen = {name: Seen(module) for name, module in _modules(probe).items()}
     followers = _Followers()
-    hooks = [one.module.register_forward_hook(partial(_note, one, followers)) for one in seen.values()]
+    noting = [(one.module, partial(_note, one, followers)) for one in seen.values()]
+    hooks = [module.register_forward_hook(note, with_kwargs=True) for module, note in noting]
     try:
         with probe.mode(training=False), followers:
             for inputs, _ in batches:
@@ -69,8 +70,10 @@ def _modules(probe: Probe) -> dict[str, nn.Module]:
     return found
 
 
-def _note(one: Seen, followers: _Followers, module: nn.Module, args: tuple[Any, ...], outputs: Tensor) -> None:
-    one.inputs.append(args[0].detach())
+def _note(
+    one: Seen, followers: _Followers, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], outputs: Tensor
+) -> None:
+    one.inputs.append((given[0] if given else named["input"]).detach())
     one.others = {name: value.detach() for name, value in module._parameters.items() if value is not None}
     del one.others["weight"]
     followers.follow(outputs, one)
