@@ -131,6 +131,7 @@ LOST: dict[str, Callable[[Model, Tensor], Tensor]] = {
     "softplus": lambda self, x: F.softplus(x),
     "a constant": lambda self, x: x + 1,
     "a constant behind": lambda self, x: torch.add(x, other=1),
+    "the mean of all": lambda self, x: x + x.mean(dim=()),
     "the input": lambda self, x: x + self.c(x),
     "exp": lambda self, x: torch.exp(x),
     "shuffled": lambda self, x: x.flip(1),

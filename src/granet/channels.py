@@ -215,7 +215,7 @@ def _reduced(node: fx.Node, source: _Channels) -> _Channels | None:
     """The mean over dimensions other than the channels'."""
     axes: Any = node.args[1] if len(node.args) == 2 else node.kwargs.get("dim")
     axes = axes if isinstance(axes, list | tuple) else [axes]
-    if source.rank is None or not all(isinstance(axis, int) for axis in axes):
+    if source.rank is None or not axes or not all(isinstance(axis, int) for axis in axes):  # without axes, over all
         return None
     gone = {axis - source.rank if axis >= 0 else axis for axis in axes}
     if source.axis in gone:
