@@ -41,6 +41,12 @@ def atomic(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file of text in UTF-8, whole or not at all."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def writing_to(
     field: str,

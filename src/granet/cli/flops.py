@@ -13,7 +13,7 @@ from torch import nn
 from tyro.conf import Positional
 
 from granet.distributions import counts, distribution, kept
-from granet.files import atomic, writing_to
+from granet.files import write_text, writing_to
 from granet.flops import FlopsReport, flops
 from granet.layers import find_layers
 from granet.methods.base import check_share
@@ -94,5 +94,5 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _write(option: str, path: Path, text: str) -> None:
     if path.is_dir():
         raise ValueError(f"{option}={str(path)!r}: cannot be written (it is a folder)")
-    with writing_to(option, path, "cannot be written"), atomic(path) as temporary:
-        temporary.write_text(text)
+    with writing_to(option, path, "cannot be written"):
+        write_text(path, text)

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from granet.cli.device import choose_device, choose_packed, choose_threads
 from granet.cli.sweep import run_state, train_all
 from granet.data import load
-from granet.files import atomic, make_folder, writing_to
+from granet.files import make_folder, write_text, writing_to
 from granet.studies.jobs import Place
 from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_file import read_study
@@ -100,8 +100,7 @@ class Plasticity:
                 path = self.out / f"{measure}-{scope}.png"
                 write_figure(study, chosen, drops, title(study, measure, scope), path)
                 console.print(f"drew {path} and .svg", soft_wrap=True)
-        with atomic(self.out / "plasticity.html") as temporary:
-            temporary.write_text(page(study, found, drops), encoding="utf-8")
+        write_text(self.out / "plasticity.html", page(study, found, drops))
         console.print(f"wrote {self.out / 'plasticity.html'}", soft_wrap=True)
 
 

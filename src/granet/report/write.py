@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from granet.files import atomic, writing_to
+from granet.files import atomic, write_text, writing_to
 from granet.report.figures import png
 from granet.report.labels import colours, labels
 from granet.report.page import page
@@ -35,8 +35,7 @@ def write_report(paths: Sequence[Path], out: Path) -> list[ReportedRun]:
     with writing_to("out", out, "must be a file that can be written"):
         with atomic(out.with_suffix(".png")) as temporary:
             temporary.write_bytes(picture)
-        with atomic(out) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(out, text)
     return runs
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from granet.studies import beyond_page, results_page, zoo_page
 from granet.studies.compare import Comparison, compare
-from granet.studies.reproducible import PAGES, Selection, write_text
+from granet.studies.reproducible import PAGES, Selection, write_page
 from granet.studies.results import keep, read_results
 from granet.studies.results_figure import against_flops, against_sparsity
 from granet.studies.results_page import measured, with_results
@@ -84,12 +84,12 @@ class AccuracyTable:
             raise ValueError("write=True: must be asked for in the root of a checkout, where README.md is")
         comparisons = compare(cells(self.name), read_results(results), self.seeds)
         path = root / PAGES / f"{self.name}.md"
-        yield write_text(path, self.page(self.name, comparisons))
+        yield write_page(path, self.page(self.name, comparisons))
         if self.figure and measured(comparisons):
             self.figure(comparisons, path.with_suffix(".png"))
             yield path.with_suffix(".png")
         if self.readme:
-            yield write_text(readme, with_results(readme.read_text(encoding="utf-8"), comparisons))
+            yield write_page(readme, with_results(readme.read_text(encoding="utf-8"), comparisons))
 
     def _asked(self, cell: Cell) -> bool:
         asked = self.selection

@@ -18,7 +18,7 @@ from granet.studies.budgets import (
     printed_rows,
     resnet50,
 )
-from granet.studies.reproducible import PAGES, Selection, write_text
+from granet.studies.reproducible import PAGES, Selection, write_page
 from granet.studies.tables import Cell, cells
 from granet.studies.wording import NAMES, heading
 from granet.training.recipe import Recipe
@@ -68,7 +68,7 @@ class BudgetTable:
             yield f"{what}{state:<14}FLOPs {f'{learned.flops:.3f}' if learned else '-'}"
 
     def write(self, results: Path, root: Path) -> Iterator[Path]:
-        yield write_text(root / PAGES / f"{NAME}.md", page(results, self.seeds))
+        yield write_page(root / PAGES / f"{NAME}.md", page(results, self.seeds))
 
 
 def budget_table(selection: Selection) -> BudgetTable:

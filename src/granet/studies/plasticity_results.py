@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import statistics
 from collections.abc import Iterable, Sequence
@@ -11,8 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from granet.files import atomic
 from granet.studies.plasticity import Branch, Study
+from granet.studies.results import write_csv
 from granet.training.checkpoint import kept_path
 from granet.training.records import EpochRecord
 from granet.training.rundir import RunDir, run_name
@@ -111,9 +109,4 @@ def rate_drops(trunk: Sequence[EpochRecord]) -> list[int]:
 
 def write_points(path: Path, table: Iterable[Point]) -> None:
     """The numbers as CSV, whole or not at all."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(Point.__dataclass_fields__), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(point) for point in table)
-    with atomic(path) as temporary:
-        temporary.write_text(text.getvalue(), encoding="utf-8")
+    write_csv(path, map(asdict, table), list(Point.__dataclass_fields__))

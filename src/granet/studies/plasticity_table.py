@@ -15,7 +15,7 @@ from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_figure import title, write_figure
 from granet.studies.plasticity_file import read_study
 from granet.studies.plasticity_results import Point, check_kept, means, point_of, rate_drops
-from granet.studies.reproducible import PAGES, Selection, write_text
+from granet.studies.reproducible import PAGES, Selection, write_page
 from granet.studies.results import COLUMNS, keep, read_results
 from granet.studies.wording import heading
 from granet.training.recipe import Recipe
@@ -85,7 +85,7 @@ class PlasticityTable:
         names = (run_name(branch.recipe) for branch in self.study.branches())
         found = [read_point(done[name]) for name in names if name in done]
         path = root / PAGES / f"{NAME}.md"
-        yield write_text(path, page(self.study, found))
+        yield write_page(path, page(self.study, found))
         if found:
             drops = rate_drops(logged_records(results, run_name(self.study.trunks()[0])))
             write_figure(self.study, found, drops, _title(self.study), path, [".png"])

@@ -14,7 +14,7 @@ from torch import nn
 from granet.checkpoint import load as load_packed
 from granet.checkpoint import save
 from granet.data import ImageSet, load
-from granet.files import atomic
+from granet.files import atomic, write_text
 from granet.layers import find_layers
 from granet.pretrained import INDEX, Pretrained, read_index, sha256
 from granet.trained import read_trained, take_over
@@ -84,8 +84,7 @@ def publish(
             channels=data.shape[0],
         )
     index = [_said(one) for one in sorted([*others, entry], key=lambda one: one.name)]
-    with atomic(folder / INDEX) as temporary:
-        temporary.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / INDEX, json.dumps(index, indent=2) + "\n")
     return entry
 
 

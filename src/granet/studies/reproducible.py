@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from granet.files import atomic
+from granet.files import write_text
 from granet.training.recipe import Recipe
 
 PAGES = Path("docs/results")
@@ -66,9 +66,8 @@ def check_write(selection: Selection, results: Path, root: Path) -> None:
         raise ValueError(f"write=True: must be asked for in the root of a checkout, where {PAGES} is")
 
 
-def write_text(path: Path, text: str) -> Path:
-    """The file with that text, whole or not at all."""
+def write_page(path: Path, text: str) -> Path:
+    """The file with that text, in a folder that is made if it is not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from granet.files import atomic, read_json
+from granet.files import read_json, write_text
 from granet.training.recipe import Recipe
 from granet.training.records import best_on_test
 from granet.training.rundir import LAYERS, UPDATES, RunDir
@@ -116,9 +116,8 @@ def keep(recipe: Recipe, out: Path, results: Path, table: str, more: Mapping[str
     version = ".".join(row["torch"].split(".")[:2])
     path = results / f"{table}-{device}-torch{version}.csv"
     (results / "logs").mkdir(parents=True, exist_ok=True)
-    with atomic(results / "logs" / f"{row['run']}.json") as temporary:
-        text = json.dumps(log(RunDir.find(out, recipe)), separators=(",", ":"))
-        temporary.write_text(text + "\n", encoding="utf-8")
+    text = json.dumps(log(RunDir.find(out, recipe)), separators=(",", ":"))
+    write_text(results / "logs" / f"{row['run']}.json", text + "\n")
     others = [old for old in before.values() if old["file"] == path.name]
     write_csv(path, [*others, {**row, **(more or {})}], (*COLUMNS, *(more or {})))
 
@@ -129,5 +128,4 @@ def write_csv(path: Path, table: Iterable[Mapping[str, Any]], columns: Sequence[
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(table)
-    with atomic(path) as temporary:
-        temporary.write_text(text.getvalue(), encoding="utf-8")
+    write_text(path, text.getvalue())

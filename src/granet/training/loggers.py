@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from granet.files import atomic
+from granet.files import write_text
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 
@@ -225,8 +225,7 @@ def _kept_id(folder: Path, logger: str) -> str | None:
 
 
 def _keep_id(folder: Path, logger: str, identity: str) -> str:
-    with atomic(folder / f"{logger}.id") as temporary:
-        temporary.write_text(identity + "\n", encoding="utf-8")
+    write_text(folder / f"{logger}.id", identity + "\n")
     return identity
 
 

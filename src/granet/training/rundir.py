@@ -37,7 +37,7 @@ from safetensors.torch import save_model
 from torch import nn
 
 from granet import __version__
-from granet.files import atomic, parse_json, read_json, unfinished
+from granet.files import atomic, parse_json, read_json, unfinished, write_text, writing_to
 from granet.history import UpdateRecord
 from granet.sparsifier import Sparsifier
 from granet.training.recipe import Recipe
@@ -94,11 +94,9 @@ class RunDir:
 
     def make(self) -> None:
         """Make the folder, unless an earlier start did."""
-        try:
+        allowed = "must be a folder that can be written to, or a path where one can be made"
+        with writing_to("out", self.path.parent, allowed):
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            allowed = "must be a folder that can be written to, or a path where one can be made"
-            raise ValueError(f"out={str(self.path.parent)!r}: {allowed} ({error.strerror})") from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -159,8 +157,7 @@ class RunDir:
         """Start `metrics.jsonl` with the epochs done so far; what a crash left behind, half-written or later, goes."""
         for left in [*unfinished(self.path), self.path / LAYERS, self.path / UPDATES]:
             left.unlink(missing_ok=True)
-        with atomic(self.path / "metrics.jsonl") as temporary:
-            temporary.write_text("".join(map(_line, records)), encoding="utf-8")
+        write_text(self.path / "metrics.jsonl", "".join(map(_line, records)))
 
     def append(self, record: EpochRecord) -> None:
         """Add one epoch to `metrics.jsonl`."""
@@ -180,14 +177,12 @@ class RunDir:
             layers = sparsifier.layers.values()
             counts = [LayerCount(layer.name, tuple(layer.weight.shape), layer.numel, layer.active) for layer in layers]
             self.write_json(LAYERS, [asdict(count) for count in counts])
-            with atomic(self.path / UPDATES) as temporary:
-                temporary.write_text("".join(map(_line, sparsifier.history)), encoding="utf-8")
+            write_text(self.path / UPDATES, "".join(map(_line, sparsifier.history)))
         self.write_json("summary.json", asdict(summary))
 
     def write_json(self, name: str, value: dict[str, Any] | list[dict[str, Any]]) -> None:
         """Write `value` as an indented JSON file."""
-        with atomic(self.path / name) as temporary:
-            temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        write_text(self.path / name, json.dumps(value, indent=2) + "\n")
 
 
 def run_name(recipe: Recipe) -> str:
