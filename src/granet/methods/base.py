@@ -139,11 +139,17 @@ def check_count(field: str, value: int, least: int = 1) -> None:
         raise ValueError(f"{field}={value!r}: must be a whole number, {least} or more")
 
 
+def end_step(clock: Clock, end: Time) -> int:
+    """The step that ``end`` stands for, which must be one of the training."""
+    step = clock.steps(end, "end")
+    if step > clock.total("end"):
+        raise ValueError(f"end={end!r}: must not be after the last step, total_steps={clock.total_steps}")
+    return step
+
+
 def periodic(clock: Clock, every: Time, start: Time, stop: int) -> range:
     """The multiples of ``every`` from ``start`` on, below step ``stop``."""
-    period = clock.steps(every, "every")
-    if period < 1:
-        raise ValueError(f"every={every!r}: must be at least one optimizer step")
+    period = _period(clock, every)
     first = max(1, -(-clock.steps(start, "start") // period)) * period
     if first >= stop:
         raise ValueError(
@@ -155,10 +161,15 @@ def periodic(clock: Clock, every: Time, start: Time, stop: int) -> range:
 
 def recorded(clock: Clock, every: Time) -> range:
     """The multiples of ``every``, up to the last step if it is known: for masks that change without updates."""
+    period = _period(clock, every)
+    return range(period, (clock.total_steps or sys.maxsize - 1) + 1, period)
+
+
+def _period(clock: Clock, every: Time) -> int:
     period = clock.steps(every, "every")
     if period < 1:
         raise ValueError(f"every={every!r}: must be at least one optimizer step")
-    return range(period, (clock.total_steps or sys.maxsize - 1) + 1, period)
+    return period
 
 
 @dataclass(frozen=True)

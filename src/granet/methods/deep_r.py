@@ -8,7 +8,7 @@ from typing import ClassVar
 from granet.clock import Clock, Time
 from granet.distributions import distribution
 from granet.langevin import fix_signs, walk
-from granet.methods.base import Method, check_count, register
+from granet.methods.base import Method, check_count, end_step, register
 from granet.net import SparseNet
 from granet.scores import random
 
@@ -59,9 +59,7 @@ class DeepR(Method):
         fix_signs(net)
 
     def updates(self, clock: Clock) -> range:
-        end = clock.steps(self.end, "end")
-        if end > clock.total("end"):
-            raise ValueError(f"end={self.end!r}: must not be after the last step, total_steps={clock.total_steps}")
+        end = end_step(clock, self.end)
         if end < 2:
             raise ValueError(f"end={self.end!r}: must leave at least one step to rewire after, it is step {end}")
         return range(1, end)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from granet.clock import Clock, Time
 from granet.distributions import Distribution, Uniform
-from granet.methods.base import Method, check_choice, check_share, periodic, register
+from granet.methods.base import Method, check_choice, check_share, end_step, periodic, register
 from granet.net import SparseNet
 from granet.schedules import cubic
 from granet.scores import PRUNE_SCORES, Score
@@ -69,9 +69,7 @@ class Gradual(Method):
         return 0.0
 
     def updates(self, clock: Clock) -> range:
-        start, end = clock.steps(self.start, "start"), clock.steps(self.end, "end")
-        if end > clock.total("end"):
-            raise ValueError(f"end={self.end!r}: must not be after the last step, total_steps={clock.total_steps}")
+        start, end = clock.steps(self.start, "start"), end_step(clock, self.end)
         if end <= start:
             raise ValueError(f"end={self.end!r}: must be after start={self.start!r} (steps {end} and {start})")
         window = periodic(clock, self.every, self.start, end + 1)

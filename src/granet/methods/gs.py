@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from granet.clock import Clock, Time
-from granet.methods.base import Method, register
+from granet.methods.base import Method, check_count, end_step, register
 from granet.net import SparseNet
 from granet.scores import magnitude
 
@@ -34,8 +34,7 @@ class GS(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.rounds, int) or self.rounds < 1:
-            raise ValueError(f"rounds={self.rounds!r}: must be a whole number, 1 or more")
+        check_count("rounds", self.rounds)
 
     def begin(self, net: SparseNet) -> None:
         """Dense."""
@@ -45,9 +44,7 @@ class GS(Method):
         return self.sparsity if done == self.rounds else 1 - (1 - self.sparsity) ** (done / self.rounds)
 
     def updates(self, clock: Clock) -> range:
-        start, end = clock.steps(self.start, "start"), clock.steps(self.end, "end")
-        if end > clock.total("end"):
-            raise ValueError(f"end={self.end!r}: must not be after the last step, total_steps={clock.total_steps}")
+        start, end = clock.steps(self.start, "start"), end_step(clock, self.end)
         if end - start < self.rounds:
             raise ValueError(
                 f"rounds={self.rounds!r}: must fit between start={self.start!r} and end={self.end!r} (steps {start} "

@@ -10,7 +10,7 @@ import torch
 from granet.clock import Clock, Time
 from granet.distributions import distribution
 from granet.gradient_memory import GradientMemory, mean_of
-from granet.methods.base import Method, check_count, check_share, periodic, register
+from granet.methods.base import Method, check_count, check_share, end_step, periodic, register
 from granet.net import SparseNet
 from granet.schedules import cosine
 from granet.scores import gradient, magnitude
@@ -35,10 +35,7 @@ class SparseToSparse(Method):
         net.sprout(self.sparsity, distribution(self.distribution))
 
     def updates(self, clock: Clock) -> range:
-        end = clock.steps(self.end, "end")
-        if end > clock.total("end"):
-            raise ValueError(f"end={self.end!r}: must not be after the last step, total_steps={clock.total_steps}")
-        return periodic(clock, self.every, start=0, stop=end)
+        return periodic(clock, self.every, start=0, stop=end_step(clock, self.end))
 
 
 @register(
