@@ -11,14 +11,13 @@ epochs = 160                             # fields of a recipe, for all runs
 from __future__ import annotations
 
 import dataclasses
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
 from granet.studies.plasticity import Study
 from granet.training.recipe import Recipe
-from granet.training.recipe_file import read_recipe_file
+from granet.training.recipe_file import nearest, read_recipe_file
 
 _OWN = {"method", "method_fields", "parent", "seed", "keep", "branch_epoch", "hold"}
 """Fields of a recipe that the study sets itself."""
@@ -37,11 +36,10 @@ def read_study(path: Path) -> tuple[Study, int | None]:
 
 
 def _study(path: Path, table: dict[str, Any]) -> Study:
-    known = sorted(_STUDY | _RECIPE | {"recipe", "packed"})
+    known = _STUDY | _RECIPE | {"recipe", "packed"}
     for key in table:
         if key not in known:
-            near = get_close_matches(key, known, n=1, cutoff=0)[0]
-            raise ValueError(f"unknown key {key!r}; the nearest is {near!r}")
+            raise ValueError(f"unknown key {key!r}; the nearest is {nearest(key, known)!r}")
     base = table.get("recipe")
     if base is not None and not isinstance(base, str):
         raise ValueError(f"recipe={base!r}: must be the name of a recipe file")

@@ -27,14 +27,13 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
 from granet.training.recipe import Recipe, method_class
-from granet.training.recipe_file import RecipeFile, read_recipe_file
+from granet.training.recipe_file import RecipeFile, nearest, read_recipe_file
 from granet.training.rundir import run_name
 
 _RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)} - {"method_fields"}
@@ -125,11 +124,11 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
     known = fields | _RECIPE_FIELDS
     for key in own:
         if key not in known:
-            raise ValueError(f"unknown key {key!r} for {recipe.method}; the nearest is {_nearest(key, known)!r}")
+            raise ValueError(f"unknown key {key!r} for {recipe.method}; the nearest is {nearest(key, known)!r}")
     anything = known | {field.name for info in list_methods() for field in dataclasses.fields(info.cls)}
     for key in shared:
         if key not in anything:
-            raise ValueError(f"unknown key {key!r}; the nearest is {_nearest(key, anything)!r}")
+            raise ValueError(f"unknown key {key!r}; the nearest is {nearest(key, anything)!r}")
     values = {**shared, **own}
     asked = {key: value for key, value in values.items() if key in _RECIPE_FIELDS}
     method_fields = {**recipe.method_fields, **{key: value for key, value in values.items() if key in fields}}
@@ -139,7 +138,3 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
         if cls.needs_trained and not made.parent:
             raise ValueError(f"parent='': {made.method} starts from a finished run, so it must be given")
     return made
-
-
-def _nearest(key: str, known: set[str]) -> str:
-    return get_close_matches(key, sorted(known), n=1, cutoff=0)[0]

@@ -75,10 +75,14 @@ def read_recipe_file(path: Path) -> RecipeFile:
     return RecipeFile(shared, methods)
 
 
+def nearest(key: str, known: Iterable[str]) -> str:
+    """Which of the known keys was meant, most likely."""
+    return get_close_matches(key, sorted(known), n=1, cutoff=0)[0]
+
+
 def _check_known(path: Path, key: str, known: Iterable[str]) -> None:
     if key not in known:
-        near = get_close_matches(key, list(known), n=1, cutoff=0)
-        raise ValueError(f"{path}: unknown key {key!r}; the nearest is {near[0]!r}")
+        raise ValueError(f"{path}: unknown key {key!r}; the nearest is {nearest(key, known)!r}")
 
 
 def _check_fields(name: str, fields: Mapping[str, Any], cls: type[Method]) -> None:
