@@ -33,13 +33,12 @@ MEASURES = ("plasticity", "final")
 REGENERATION = {"without": "prune-once", "with": "prune-regrow"}
 """Rows of the figure, and the method of their branches."""
 
-
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("checkpoints", "seeds"), ((int,), "whole numbers")),
     **dict.fromkeys(("sparsities", "rates"), ((int, float), "numbers")),
     **dict.fromkeys(("scopes", "measures"), ((str,), "text")),
 }
-"""What the fields of a study hold."""
+"""What the fields of a study that are lists hold."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,9 @@ class Study:
     """Each has trunks and branches of its own; figures show the mean."""
 
     def __post_init__(self) -> None:
-        for field in ("checkpoints", "sparsities", "rates", "scopes", "measures", "seeds"):
+        for field, kinds in _KINDS.items():
             values = getattr(self, field)
-            kind, words = _KINDS[field]
-            check_items(field, values, kind, words)
+            check_items(field, values, *kinds)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{field}={list(values)!r}: must have one entry or more, each once")
         check_count("continue_epochs", self.continue_epochs)
