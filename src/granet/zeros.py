@@ -65,7 +65,7 @@ class Zeros:
                 self._followers.silence()
             if not may_change:
                 self._followers.disconnect()
-        self._zero()
+        self.enforce()
         self._look_due = may_be_sparse and self._looks_left > 0
 
     def look_after_next_step(self) -> None:
@@ -81,11 +81,7 @@ class Zeros:
             moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers)
             self._leaking = self._leaking or any(map(bool, moved))
         if self._leaking:
-            self._zero()
-
-    def enforce(self) -> None:
-        """Make zero again what is inactive, whatever was written to it meanwhile."""
-        self._zero()
+            self.enforce()
 
     def _rates_above_zero(self) -> bool:
         """Whether the step moved anything: a warm-up may begin with a learning rate of zero."""
@@ -94,9 +90,9 @@ class Zeros:
     def zero(self) -> None:
         """Make zero what the masks say is inactive, in the midst of an update; what follows the layers can wait."""
         self.let_go()
-        self._zero()
+        self.enforce()
 
-    def _zero(self) -> None:
+    def enforce(self) -> None:
         """Weights become zero, and their optimizer state that of a weight never trained, where they are inactive."""
         zeroed: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.mask) for layer in self._layers]
         for layer, tensor, fresh in self._state.of(self._layers):
