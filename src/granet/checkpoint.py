@@ -22,8 +22,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from granet.layers import plain_name
 from granet.mask_codes import MaskCode, decode_mask, encode_mask
-from granet.model_state import first_names, model_state, plain_name
+from granet.model_state import first_names, model_state
 from granet.packed_layout import (
     LARGEST_TABLE,
     MASKS,

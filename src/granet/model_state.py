@@ -9,8 +9,6 @@ from torch.nn.parameter import is_lazy
 from granet.layers import plain_name
 from granet.safetensors_file import DTYPE_NAMES
 
-__all__ = ["first_names", "model_state", "plain_name"]
-
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
     """All tensors of `model.state_dict()`, detached but not copied; names are those inside `torch.compile`.

@@ -121,7 +121,7 @@ class Probe:
 
     def gradient(self, batches: Sequence[Batch], temperature: float = 1.0) -> Tensors:
         """dL/dw in training mode, summed over the batches, in float64; ``temperature`` divides the model's outputs."""
-        return self._sum(batches, temperature, lambda loss, weights: _grad(loss, weights))
+        return self._sum(batches, temperature, _grad)
 
     def hessian_product(self, batches: Sequence[Batch], vector: Tensors, temperature: float = 1.0) -> Tensors:
         """Hv, with H the Hessian of the loss summed over the batches: the gradient of (dL/dw) . v for constant v.

@@ -116,9 +116,9 @@ class TritonRanking:
     """The candidates of layers on one CUDA device."""
 
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
-        dtypes = {dtype for _, dtype in kinds(scores)}
-        common = torch.float32 if len(dtypes) > 1 else dtypes.pop()
-        if len(dtypes) > 1:
+        common, *others = {dtype for _, dtype in kinds(scores)}
+        if others:
+            common = torch.float32
             scores = [score.to(common) for score in scores]
         if not contiguous(scores):  # in logical order, whatever the layout
             scores = [score.contiguous() for score in scores]

@@ -36,10 +36,7 @@ class SavedState:
 def write_state(
     method: str, step: int, target: float, net: SparseNet, history: History, hidden: Hidden | None
 ) -> dict[str, Any]:
-    """Masks (packed bits), counters, seed and history.
-
-    Random masks are a function of seed, layer and step, so these are the whole state of the random numbers.
-    """
+    """What :meth:`granet.Sparsifier.state_dict` returns."""
     return {
         "method": method,
         "step": step,

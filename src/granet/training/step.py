@@ -27,8 +27,7 @@ Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
     """The context in which a model runs at that precision. Without a cache of cast weights, which graphs cannot use."""
-    dtype = torch.bfloat16
-    return torch.autocast(device.type, dtype, enabled=precision == "bfloat16", cache_enabled=False)
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False)
 
 
 def loss_function(
