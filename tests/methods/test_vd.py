@@ -224,6 +224,8 @@ def test_the_weight_of_the_divergence_rises_linearly() -> None:
     weights = [method.kl_weight(granet.Clock(step, 100)) for step in (0, 10, 30, 50, 90)]
     assert weights == pytest.approx([0, 0, 0.01, 0.02, 0.02])
     assert granet.VD(examples=10, start=0, end=0).kl_weight(granet.Clock(0)) == pytest.approx(0.1)
+    at_once = granet.VD(examples=10, start=5, end=5)
+    assert [at_once.kl_weight(granet.Clock(step)) for step in (0, 4, 5)] == [0, 0, 0.1]
 
 
 def test_weight_decay_does_not_touch_the_noise() -> None:

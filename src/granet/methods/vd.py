@@ -88,7 +88,7 @@ class VD(Method):
     def kl_weight(self, clock: Clock) -> float:
         """What the KL divergence is multiplied by in the loss of the next step."""
         start, end = clock.steps(self.start), clock.steps(self.end)
-        ramp = 1.0 if clock.step >= end else max(0.0, (clock.step - start) / (end - start))
+        ramp = 1.0 if clock.step >= end else max(0, clock.step - start) / max(1, end - start)
         return self.kl_scale * ramp / self.examples
 
     def updates(self, clock: Clock) -> range:
