@@ -48,7 +48,7 @@ def _accuracy(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -
         _curve(axes, run, lambda record: 100 * record.train_accuracy, color=colour, linestyle=":", linewidth=thin)
         _curve(axes, run, lambda record: _percent(record.val_accuracy), color=colour, linestyle="--", linewidth=thin)
         _curve(axes, run, lambda record: 100 * record.test_accuracy, color=colour, linewidth=1.8 * thin)
-    _by_epoch(axes, "accuracy (%)")
+    by_epoch(axes, "accuracy (%)")
     line_legend(axes, {"test": "-", "validation": "--", "train": ":"})
 
 
@@ -59,7 +59,7 @@ def _loss(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> No
         before = [record for record in run.records if record.epoch < (diverged(run) or 0)]
         if before:  # where the curve ends
             axes.plot(before[-1].epoch, before[-1].train_loss, "x", color=colour, markersize=8)
-    _by_epoch(axes, "training loss")
+    by_epoch(axes, "training loss")
     if not finite:
         axes.text(0.5, 0.5, "no finite loss", transform=axes.transAxes, ha="center", color=MUTED)
     elif min(finite) > 0 and max(finite) > WIDE * min(finite):
@@ -74,7 +74,7 @@ def _sparsity(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -
     for run, colour, width in zip(runs, colours, _widths(len(runs)), strict=True):
         _curve(axes, run, lambda record: 100 * record.target_sparsity, color=colour, linestyle=":", linewidth=3)
         _curve(axes, run, lambda record: 100 * record.sparsity, color=colour, linewidth=width)
-    _by_epoch(axes, "sparsity (%)")
+    by_epoch(axes, "sparsity (%)")
     axes.set_ylim(-3, 103)
     line_legend(axes, {"achieved": "-", "asked": ":"})
 
@@ -82,21 +82,21 @@ def _sparsity(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -
 def _learning_rate(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
     for run, colour, width in zip(runs, colours, _widths(len(runs)), strict=True):
         _curve(axes, run, lambda record: record.lr, color=colour, linewidth=width, drawstyle="steps-pre")
-    _by_epoch(axes, "learning rate")
+    by_epoch(axes, "learning rate")
     axes.set_yscale("log")
 
 
 def _flops(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
     for run, colour in zip(runs, colours, strict=True):
         _curve(axes, run, lambda record: _percent(record.flops if _counted(record) else None), color=colour)
-    _by_epoch(axes, "FLOPs of a forward pass (% of dense)")
+    by_epoch(axes, "FLOPs of a forward pass (% of dense)")
     axes.set_ylim(-3, 103)
 
 
 def _train_flops(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
     for run, colour in zip(runs, colours, strict=True):
         _curve(axes, run, lambda record: _percent(record.train_flops), color=colour)
-    _by_epoch(axes, "FLOPs spent (% of dense training)")
+    by_epoch(axes, "FLOPs spent (% of dense training)")
     axes.set_ylim(bottom=0)
 
 
@@ -162,7 +162,8 @@ def _percent(value: float | None) -> float:
     return math.nan if value is None else 100 * value
 
 
-def _by_epoch(axes: Axes, ylabel: str) -> None:
+def by_epoch(axes: Axes, ylabel: str) -> None:
+    """Name the axes of curves whose points are epochs."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set(xlabel="epoch", ylabel=ylabel)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from granet.report.draw import ABOVE, MUTED, PANEL, plain
+from granet.report.curves import by_epoch
+from granet.report.draw import PANEL, line_legend, plain
 from granet.report.figures import svg
 from granet.report.html import figure
 from granet.report.read import ReportedRun
@@ -57,9 +58,6 @@ def points(run: ReportedRun, key: str) -> tuple[list[int], list[float]]:
 def _paint(
     axes: Axes, observer: str, figures: Sequence[str], runs: Sequence[ReportedRun], colours: Sequence[str]
 ) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import MaxNLocator
-
     styles = dict(zip(figures, _STYLES, strict=False))  # no observer has more figures than there are styles
     other = [label for key, label in _OTHER_SCALE.items() if key in {f"{observer}.{name}" for name in figures}]
     right = axes.twinx() if other else None
@@ -72,17 +70,11 @@ def _paint(
             shown += values
             side = right if right is not None and f"{observer}.{name}" in _OTHER_SCALE else axes
             side.plot(epochs, values, color=colour, linestyle=style, marker="o" if len(epochs) == 1 else "")
-    axes.set(xlabel="epoch", ylabel=plain(observer.replace("_", " ")))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.grid()
+    by_epoch(axes, plain(observer.replace("_", " ")))
     if axes.get_ylim()[0] < 0 <= min(shown, default=0):
         axes.set_ylim(bottom=0)
     if len(figures) > 1:
-        lines = [
-            Line2D([], [], color=MUTED, linestyle=style, label=plain(name.replace("_", " ")))
-            for name, style in styles.items()
-        ]
-        axes.legend(handles=lines, fontsize=8, **ABOVE)
+        line_legend(axes, {plain(name.replace("_", " ")): style for name, style in styles.items()})
 
 
 def _side(observer: str, name: str) -> str:
