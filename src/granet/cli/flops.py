@@ -12,12 +12,13 @@ from rich.console import Console
 from torch import nn
 from tyro.conf import Positional
 
-from granet.distributions import counts, distribution, kept
+from granet.distributions import distribution
 from granet.files import write_text, writing_to
 from granet.flops import FlopsReport, flops
 from granet.layers import find_layers
 from granet.methods.base import check_share
 from granet.models import create_model
+from granet.net import SparseNet
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,7 @@ class Flops:
         if not self.sparsity and not self.exclude:
             return dense  # also of a model whose weights `find_layers` would not sparsify
         layers = find_layers(model, exclude=self.exclude)
-        shapes = [layer.weight.shape for layer in layers]
-        total = kept(sum(layer.numel for layer in layers), self.sparsity)
-        active = counts(shapes, share(shapes, total / sum(layer.numel for layer in layers)), total, floor=1)
+        active = SparseNet(layers).shares(self.sparsity, share)
         return dense.with_active({layer.name: count for layer, count in zip(layers, active, strict=True)})
 
     def _count(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:
