@@ -62,7 +62,7 @@ class Plasticity:
         study, packed = read_study(self.spec)
         if self.dry_run:
             for recipe in study.recipes():
-                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}")
+                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", soft_wrap=True)
             return
         device = choose_device(self.device, embedded=study.recipe.data == "digits")
         # missing files and a network that does not fit are one clear line now, not one in each run

@@ -61,7 +61,7 @@ class Sweep:
         spec = read_spec(self.spec)
         if self.dry_run:
             for recipe in spec.recipes:
-                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}")
+                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", soft_wrap=True)
             return
         sets = sorted({recipe.data for recipe in spec.recipes})
         device = choose_device(self.device, embedded=sets == ["digits"])
