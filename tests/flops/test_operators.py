@@ -127,6 +127,18 @@ def test_a_learned_input_is_not_the_weight() -> None:
     assert (row.parameter, row.dense, row.sparse) == ("a", 2 * 2 * 3 * 20, 2 * 2 * 3 * 20)
 
 
+def test_a_buffer_is_not_the_weight_where_a_parameter_is_multiplied() -> None:
+    """The norm of the matrix is its product with two buffers: u W v."""
+    model = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 5, bias=False)).requires_grad_(False)
+    name = "parametrizations.weight.original"
+    mask = torch.zeros(5, 4, dtype=torch.bool)
+    mask[:, 0] = True
+    model.get_parameter(name).mul_(mask)
+    x = torch.ones(3, 4)
+    reports = flops(model, x), flops(model, x, {name: mask}), flops(model, x, {}).with_active({name: 5})
+    assert [report.sparse for report in reports] == [2 * (5 + 3 * 5 + 5)] * 3
+
+
 def test_a_buffer_that_the_input_was_written_to_is_no_weight() -> None:
     class Cache(nn.Module):
         def __init__(self) -> None:

@@ -201,11 +201,11 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         row.sparse += dense * weight.active // weight.used if weight and weight.used else dense
 
     def _weight(self, product: Product) -> Weight | None:
-        """The operand that is the weight. Where both could be, the only one with a mask, else the second."""
-        left, right = self._provenance.weight(product.left), self._provenance.weight(product.right)
-        if left is None or right is None:
-            return left or right
-        return left if left.masked and not right.masked else right
+        """The operand that is the weight. Where both could be, the one with a mask, a parameter rather than a buffer,
+        else the second."""
+        operands = (self._provenance.weight(operand) for operand in (product.right, product.left))
+        weights = [weight for weight in operands if weight is not None]
+        return min(weights, key=lambda weight: (not weight.masked, weight.buffer), default=None)
 
     def _layer_name(self, module: str, parameter: str | None) -> str:
         """A weight goes by the name of its layer; a tied one by that of the layer that is running."""

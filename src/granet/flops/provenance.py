@@ -37,6 +37,8 @@ class Weight:
     """Active elements among them."""
     masked: bool = False
     """A mask was given for it."""
+    buffer: bool = False
+    """It is a buffer of the model, not a parameter."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ class Provenance:
             active = _nonzero(once)
         total = active if whole else self._total(region.parameter)
         shape, masked = tuple(parameter.shape), region.parameter in self._masks
-        return Weight(region.parameter, shape, parameter.numel(), total, once.numel(), active, masked)
+        buffer = region.parameter in self._buffers
+        return Weight(region.parameter, shape, parameter.numel(), total, once.numel(), active, masked, buffer)
 
     def _assembled_weight(self, operand: Tensor) -> Weight | None:
         """A weight without a parameter's name. No mask is known for it, so its values say what is active."""
