@@ -24,7 +24,7 @@ compare with.
 
 Test accuracy of the last epoch in percent, mean over n seeds ± its standard error; then the difference from {PLAIN}
 with its standard error. FLOPs of inference and of training are shares of the dense network's. The deviation over
-seeds is pooled over all cells with several. `-` is not run yet.
+seeds is pooled as on the other pages. `-` is not run yet.
 
 The best has a recipe of its own, `recipes/{RECIPE}.toml`: "{BEST.removeprefix("+ ")}".
 """

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from granet.studies.tables import Cell
+from granet.studies import tables
+from granet.studies.tables import ROWS, Cell
 from granet.training.rundir import run_name
 
 PAPER_SEEDS = 3
@@ -49,34 +50,46 @@ class Comparison:
 
 
 def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], seeds: Sequence[int]) -> list[Comparison]:
-    """Each cell with the results there are."""
-    compared = []
-    for cell in cells:
-        names = [run_name(recipes[-1]) for seed in seeds if (recipes := cell.recipes(seed))]
-        rows = [results[name] for name in names if name in results]
-        last, as_paper, inference, training = (
-            tuple(float(row[name]) for row in rows if row.get(name))
-            for name in ("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops")
-        )
-        compared.append(Comparison(cell, last, as_paper, inference, training))
-    return with_spread(compared)
+    """Each cell with the results there are, and with a spread that is the same in every table."""
+    known: dict[tuple[str, ...], Comparison] = {}
+    for table in ROWS:
+        for cell in tables.cells(table):
+            names = _runs(cell, range(PAPER_SEEDS))
+            if names and (names not in known or cell.std is not None):  # what stands in several tables counts once
+                known[names] = _measured(cell, names, results)
+    compared = [_measured(cell, _runs(cell, seeds), results) for cell in cells]
+    return with_spread(compared, list(known.values()))
 
 
-def with_spread(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def _runs(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
+    """The names of the runs that measure it."""
+    return tuple(run_name(recipes[-1]) for seed in seeds if (recipes := cell.recipes(seed)))
+
+
+def _measured(cell: Cell, names: Sequence[str], results: Mapping[str, Mapping[str, str]]) -> Comparison:
+    rows = [results[name] for name in names if name in results]
+    last, as_paper, inference, training = (
+        tuple(float(row[name]) for row in rows if row.get(name))
+        for name in ("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops")
+    )
+    return Comparison(cell, last, as_paper, inference, training)
+
+
+def with_spread(comparisons: Sequence[Comparison], known: Sequence[Comparison]) -> list[Comparison]:
     """Each with the spread of its network and data set.
 
-    Few seeds tell little about one cell, so the deviation is pooled: over our cells with two seeds or more, and over
-    those for which the paper prints one. None if there are none of either.
+    Few seeds tell little about one cell, so the deviation is pooled: over the known cells that we ran with two seeds
+    or more, and over those for which the paper prints one. None if there are none of either.
     """
     variances: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for one in comparisons:
-        known = variances.setdefault((one.cell.model, one.cell.data), [])
+    for one in known:
+        found = variances.setdefault((one.cell.model, one.cell.data), [])
         if len(one.last) > 1:
-            known.append((statistics.variance(one.last), len(one.last) - 1))
+            found.append((statistics.variance(one.last), len(one.last) - 1))
         if one.cell.std is not None:
-            known.append((one.cell.std**2, PAPER_SEEDS - 1))
-    pooled = {where: _pooled(known) for where, known in variances.items()}
-    return [replace(one, spread=pooled[one.cell.model, one.cell.data]) for one in comparisons]
+            found.append((one.cell.std**2, PAPER_SEEDS - 1))
+    pooled = {where: _pooled(found) for where, found in variances.items()}
+    return [replace(one, spread=pooled.get((one.cell.model, one.cell.data))) for one in comparisons]
 
 
 def _pooled(variances: Sequence[tuple[float, int]]) -> float | None:
