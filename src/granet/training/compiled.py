@@ -1,7 +1,7 @@
 """`torch.compile` once for all runs of a process.
 
 A function that takes its model as an argument is compiled for models of that kind, not for that one: runs of the same
-architecture share what was compiled, and all but the first begin within a second.
+architecture share what was compiled.
 """
 
 from __future__ import annotations
