@@ -206,3 +206,14 @@ def test_observers_reach_the_metrics_and_the_dense_twin_has_those_it_can(tmp_pat
     wrong = command("train", "--observe", "rank", cwd=tmp_path)
     assert wrong.returncode == 2 and wrong.stdout == "" and "Traceback" not in wrong.stderr
     assert "observe='rank': must be one of overlap, " in wrong.stderr
+
+
+@pytest.mark.parametrize("arguments", [["train", "--help"], ["methods"]])
+def test_a_reader_that_leaves_early_ends_it_quietly(arguments: list[str]) -> None:
+    """As `granet train --help | head` does; here nobody reads from the beginning."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    called = [sys.executable, "-m", "granet", *arguments]
+    ended = subprocess.run(called, stdout=writing, stderr=subprocess.PIPE, timeout=300)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -55,15 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "flops": Flops,
         "data": Data,
     }
-    command: Command = tyro.extras.subcommand_cli_from_dict(
-        commands,
-        prog="granet",
-        description="Sparse training for PyTorch. `granet --version` prints the version.",
-        args=arguments,
-    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
     try:
+        command: Command = tyro.extras.subcommand_cli_from_dict(
+            commands,
+            prog="granet",
+            description="Sparse training for PyTorch. `granet --version` prints the version.",
+            args=arguments,
+        )
         command.run(create_console())
+    except BrokenPipeError:  # nobody reads on, as with `granet train --help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        sys.exit(1)
     except ValueError as error:
         print(f"granet: {error}", file=sys.stderr)
         sys.exit(2)
