@@ -26,7 +26,10 @@ _COLUMNS = """\
 - **score**: what decides which weights stay. LAMP is `score="lamp"`.
 - **distribution**: how layers share the weights that stay, by default; fields `scope` and `distribution` where a method
   has them. Global: all layers are ranked together. Uniform, ER and ERK: a density for each layer; where uniform pruning
-  is gradual, the last layer keeps at least 20 %. The pattern N:M gives all layers the same density instead.
+  is gradual, the last layer keeps at least 20 %. The pattern N:M gives all layers the same density instead. All methods
+  take all convolution and linear weights unless `exclude` names them. Some authors leave more dense: the first layer
+  (`rigl` with the uniform distribution), the first, the last and shortcuts (`dsr`), the last (`set`), shortcuts
+  (`synflow`).
 - **growth**: what decides which weights return. Hidden weights are dense values behind those that the model shows;
   `sparsifier.finish()` ends them.
 - **target**: exact means that the number of zeros is the one that `sparsity` asks for, to the weight (to the block or

@@ -30,6 +30,8 @@ class DSR(SparseToSparse):
     All weights below the threshold H go. If they were too few or too many, by more than ``tolerance`` of the number
     wanted, H is doubled or halved for the next time. As many weights grow, at random places that were off, shared
     out among layers in proportion to the weights that survived in each.
+
+    ``every`` stays the same; the authors go from 100 to 800 steps on CIFAR-10 as the learning rate falls.
     """
 
     distribution: str = "uniform"

@@ -34,7 +34,8 @@ class GMPOriginal(Gradual):
 
     A hidden weight does not change at all: besides the gradient, momentum and decay are kept from it too. Layers have
     the same sparsity, but the first stays dense and the last is at most 80 % sparse (Gale et al.); the others make up
-    for both, so that the whole net has the sparsity asked for.
+    for both, so that the whole net has the sparsity asked for. ``start``, ``end`` and ``every`` are ours: the papers
+    choose them for each network.
     """
 
     scope: str = "uniform"

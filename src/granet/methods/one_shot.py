@@ -20,6 +20,6 @@ from granet.methods.lrr import LRR
 class OneShot(LRR):
     """One-shot pruning: prune a finished first run by magnitude, once, and fine-tune it at a small learning rate.
 
-    The masks and the start are those of learning-rate rewinding. The recipe is what differs: a fraction of the epochs,
-    at the last learning rate of the first run.
+    The masks and the start are those of learning-rate rewinding. The recipe is what differs: the last learning rate of
+    the first run throughout, most often for a fraction of the epochs.
     """

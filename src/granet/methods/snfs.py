@@ -56,6 +56,10 @@ class SNFS(SparseMomentum):
     Once an epoch each layer drops r_t of its weights (0.5 to 0.005 along a cosine). What all layers dropped is shared
     out in proportion to mean |m| over a layer's active weights, taken before the drop, and grows where |m| is largest.
     Full layers pass their surplus on to the others.
+
+    What grows starts afresh in the optimizer, whose momentum is dense in the authors' code. Two rules of that code for
+    layers that are nearly full are not here: such a layer drops less while it is growing, and a hundredth of its room
+    stays free.
     """
 
     distribution: str = "uniform"

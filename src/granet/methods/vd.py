@@ -42,7 +42,8 @@ class VD(Method):
     leave them out from the start, and ``sparsifier.finish()`` makes them zero. A block or filter is cut as a whole, by
     log(sum sigma^2 / sum theta^2) over its weights, its noise to its signal.
 
-    The optimizer's weight decay acts on theta, not on the noise; the method needs none.
+    The optimizer's weight decay acts on theta, not on the noise; the method needs none. The divergence takes log
+    alpha as it is; the authors' code clips it to [-8, 8].
     """
 
     sparsity: float = 0.0
