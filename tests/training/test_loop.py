@@ -14,6 +14,7 @@ from torch import nn
 import granet
 from granet.data.dataset import ImageSet
 from granet.training import Recipe, Training
+from granet.training.average import Average
 from granet.training.batches import normaliser
 from granet.training.step import evaluate, loss_function
 
@@ -217,6 +218,18 @@ def test_the_average_follows_and_is_as_sparse(data: ImageSet) -> None:
     accuracy = evaluate(training.final_model, [(data.test_images, data.test_labels)], normalise)
     assert training.records[-1].test_accuracy == pytest.approx(float(accuracy))
     assert training.summary().nonzero == sum(int((p != 0).sum()) for p in training.final_model.parameters())
+
+
+def test_the_average_of_a_tied_weight_follows_once_a_step() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    average = Average(copy.deepcopy(model), model, 0.75, {})
+    before = model[0].weight.detach().clone()
+    with torch.no_grad():
+        model[0].weight.zero_()
+    average.update()
+    assert average.model[1].weight is average.model[0].weight
+    torch.testing.assert_close(average.model[0].weight.detach(), 0.75 * before)
 
 
 def test_dropped_filters_leave_nothing_to_compute_in_the_average_either(data: ImageSet) -> None:

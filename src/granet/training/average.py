@@ -28,10 +28,11 @@ class Average:
             mean = f"{name.removesuffix('bias')}running_mean"
             if name.endswith("bias") and mean in state:
                 self._masked.append((state[mean], mask))
-        followed = [name for name in state if state[name].is_floating_point()]
+        once = list({id(value): name for name, value in state.items()}.values())  # a tied weight has several names
+        followed = [name for name in once if state[name].is_floating_point()]
         self._averages = [state[name].detach() for name in followed]
         self._values = [source[name].detach() for name in followed]
-        self._counters = [(state[name], source[name]) for name in state if name not in followed]
+        self._counters = [(state[name], source[name]) for name in once if name not in followed]
 
     @torch.no_grad()
     def update(self) -> None:
