@@ -162,3 +162,14 @@ def test_bad_recipes_name_the_field(fields: dict[str, object], message: str) -> 
 def test_a_branch_has_epochs_of_as_many_steps_as_its_trunk(out: Path) -> None:
     with pytest.raises(ValueError, match="batch_size=128: 1 epochs are 9 steps then, but 4 in the run that it"):
         Run(replace(BRANCH, batch_size=128), DATA, CPU, out)
+
+
+@pytest.mark.parametrize("other", [("features.1.bias",), ("features.4.weight",), ()])
+def test_a_branch_has_the_no_decay_of_its_trunk(tmp_path: Path, other: tuple[str, ...]) -> None:
+    """Else momentum would go to other parameters: to one of the same shape, of another, or into another group."""
+    trunk = replace(TRUNK, epochs=2, keep=(1,), no_decay=("features.1.weight",))
+    finished(trunk, tmp_path)
+    child = replace(trunk, parent=run_name(trunk), keep=(), branch_epoch=1)
+    finished(child, tmp_path)
+    with pytest.raises(ValueError, match=r"no_decay=\(.*\): must be that of the run that it branches from"):
+        Run(replace(child, no_decay=other), DATA, CPU, tmp_path)

@@ -6,6 +6,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -48,7 +49,7 @@ class Run:
         if self.summary is None:
             state = load_checkpoint(self.folder.path, device)
             parent = _parent(recipe, out) if recipe.parent else None
-            branch = load_kept(parent, recipe.branch_epoch, device) if parent and recipe.branch_epoch else None
+            branch = _branch(recipe, parent, device) if parent and recipe.branch_epoch else None
             self.training = Training(
                 recipe, data, device=device, state=state, workers=workers, parent=parent, branch=branch
             )
@@ -126,3 +127,18 @@ def _parent(recipe: Recipe, out: Path) -> Path:
     if folder is None or (RunDir(folder).summary is None and not recipe.branch_epoch):
         raise ValueError(f"parent={recipe.parent!r}: must be the folder of a finished run, or its name in {str(out)!r}")
     return folder
+
+
+def _branch(recipe: Recipe, parent: Path, device: torch.device) -> dict[str, Any]:
+    """The state that a branch begins with.
+
+    The optimizer has its parameters in an order that `no_decay` decides: with another one, each would go on with the
+    momentum of some other parameter.
+    """
+    state = load_kept(parent, recipe.branch_epoch, device)
+    trunk = RunDir(parent).recipe
+    if trunk.no_decay != recipe.no_decay:
+        raise ValueError(
+            f"no_decay={recipe.no_decay!r}: must be that of the run that it branches from, {trunk.no_decay!r}"
+        )
+    return state
