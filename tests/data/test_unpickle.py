@@ -121,6 +121,12 @@ def test_deep_nesting_is_no_problem() -> None:
         load_batch(deep + b"K\x01s.")
 
 
+def test_what_is_wrong_is_said_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^not a readable pickle \(UnpicklingError: .*persistent.*\)$") as caught:
+        load_batch(b"\x80\x02}K\x01Qs.")  # pickle's own words about an object of elsewhere take two lines
+    assert len(str(caught.value).splitlines()) == 1
+
+
 @pytest.mark.parametrize("protocol", [2, 3, 4])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.int64])
 def test_honest_batches_of_any_writer_are_read(protocol: int, dtype: Any) -> None:

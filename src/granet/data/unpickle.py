@@ -113,7 +113,7 @@ def load_batch(data: bytes) -> dict[str, Any]:
     except HostilePickleError:
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything
-        raise ValueError(f"not a readable pickle ({type(error).__name__}: {error})") from error
+        raise _unreadable(error) from error
     if not isinstance(content, dict):
         raise ValueError(f"holds a {type(content).__name__}, expected a dictionary")
     batch: dict[str, Any] = {}
@@ -125,6 +125,11 @@ def load_batch(data: bytes) -> dict[str, Any]:
     return batch
 
 
+def _unreadable(error: Exception) -> ValueError:
+    """In one line, where pickle's own words may take two."""
+    return ValueError(f"not a readable pickle ({type(error).__name__}: {' '.join(str(error).split())})")
+
+
 def _refuse_memo_bomb(data: bytes) -> None:
     """The unpickler's memo is a table as long as the largest index in the file: ten bytes could ask for 30 GB of it."""
     try:
@@ -134,4 +139,4 @@ def _refuse_memo_bomb(data: bytes) -> None:
     except HostilePickleError:
         raise
     except Exception as error:  # see load_batch
-        raise ValueError(f"not a readable pickle ({type(error).__name__}: {error})") from error
+        raise _unreadable(error) from error
