@@ -193,6 +193,28 @@ def test_rprop_gives_a_grown_weight_its_first_step_size(kit: Kit) -> None:
             assert torch.equal(sizes, torch.full_like(sizes, 0.005)), f"step {sparsifier.step}: {name}"
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (lambda p: torch.optim.Rprop(p, lr=0.005), "step_size"),
+        (lambda p: torch.optim.Adagrad(p, initial_accumulator_value=0.1), "sum"),
+        (torch.optim.Adamax, "exp_inf"),
+    ],
+    ids=["rprop", "adagrad", "adamax"],
+)
+def test_loading_leaves_the_state_of_inactive_weights_as_it_was(make: Any, key: str, dtype: torch.dtype) -> None:
+    """To the last digit of the precision they have: 0.1 is another number in single precision than in double."""
+    model = torch.nn.Linear(8, 6).to(dtype)
+    optimizer = make(model.parameters())
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5))
+    model(torch.ones(1, 8, dtype=dtype)).sum().backward()
+    optimizer.step()
+    trained = optimizer.state[model.weight][key].clone()
+    sparsifier.load_state_dict(sparsifier.state_dict())
+    assert torch.equal(optimizer.state[model.weight][key], trained)
+
+
 def test_rprop_by_groups(kit: Kit) -> None:
     """Each with the learning rate of its own group."""
     model = kit.net()
