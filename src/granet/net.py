@@ -92,9 +92,12 @@ class SparseNet(ProposedMasks):
 
     @torch.no_grad()
     def recount(self) -> None:
-        """Count masks that change by themselves, between updates; nothing is pruned or regrown here."""
-        active = torch.stack([mask.count_nonzero().to(self.device) for mask in self._proposed])
-        self._counts = active * self._entry_size
+        """Count masks that change by themselves, between updates; nothing is pruned or regrown here.
+
+        Also those of layers that cannot move now: they had changed before.
+        """
+        self.active = torch.stack([layer.mask.count_nonzero().to(self.device) for layer in self.layers])
+        self._counts = self._of_movable(self.active)
 
     @torch.no_grad()
     def grow_to_floor(self, score: Score) -> None:

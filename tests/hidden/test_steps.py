@@ -186,6 +186,21 @@ def test_one_weight_of_a_large_filter_that_is_written_to(dtype: torch.dtype) -> 
     assert float(model.weight[0, 0]) == pytest.approx(0.5, rel=0.01)
 
 
+@pytest.mark.filterwarnings("ignore:granet. 0.weight. no gradient")
+def test_a_layer_without_a_gradient_is_recorded_as_it_is(kit: Kit, method: str) -> None:
+    """At an update, every other time: where masks change at every step, they are not what the last record counted."""
+    run = kit.Run(method)
+    for step in range(kit.steps):
+        run.optimizer.zero_grad()
+        run.loss(step).backward()
+        if run.sparsifier.reads_gradients and step % 4 == 1:
+            run.model[0].weight.grad = None
+        run.optimizer.step()
+        if run.sparsifier.step in run.sparsifier.updates:
+            assert run.sparsifier.history[-1].active == tuple(run.sparsifier.active.values()), step
+            assert run.sparsifier.history[-1].achieved == run.sparsifier.sparsity
+
+
 def test_a_step_cannot_be_replayed(kit: Kit, method: str) -> None:
     run = kit.Run(method).train(0, 3)
     before = run.tensors()
