@@ -97,6 +97,16 @@ def test_without_any_momentum_weights_go_where_there_is_room() -> None:
     assert int(net.active.sum()) == 30
 
 
+def test_the_share_of_a_large_layer_is_taken_in_double_precision() -> None:
+    """0.30000001 of a million weights are 300000.01: in single precision, 300000."""
+    ratio = 0.30000001
+    method = SNFS(sparsity=0.5, every=1, regrow=ratio, regrow_end=ratio)
+    net = made([(1000, 2000)])
+    begin(method, net)
+    update(method, net, Clock(1, 10))
+    assert net.regrown == math.ceil(1_000_000 * ratio) == 300_001
+
+
 @pytest.mark.parametrize("floor", [1, 3])
 def test_no_layer_falls_below_the_floor(floor: int) -> None:
     net = made([(2, 10), (4, 10)], [torch.zeros(2, 10), torch.ones(4, 10)], floor=floor)

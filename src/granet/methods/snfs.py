@@ -74,7 +74,8 @@ class SNFS(SparseMomentum):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         demand = net.mean_size(momentum)
-        net.drop(torch.ceil(net.counts // net.quanta * self.regrow_ratio(clock)).long() * net.quanta, magnitude)
+        lots = (net.counts // net.quanta).double() * self.regrow_ratio(clock)
+        net.drop(torch.ceil(lots).long() * net.quanta, magnitude)
         net.grow(net.share_out(net.lacking(self.sparsity), demand), momentum)
 
     def regrow_ratio(self, clock: Clock) -> float:
