@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import granet
 from granet.layers import find_layers
 from granet.probe import Probe, each_tensor
 
@@ -189,3 +190,19 @@ def test_what_cannot_be_used_is_refused(case: str) -> None:
     probe = probe_of(net(torch.float32), **given)
     with pytest.raises(ValueError, match=message):
         probe.gradient(probe.draw(2))
+
+
+@pytest.mark.parametrize("shared", ["module", "weight"])
+@pytest.mark.parametrize("name", ["snip", "grasp", "synflow"])
+def test_a_model_that_uses_a_layer_twice_is_left_as_it_was(name: str, shared: str) -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(6, 6), nn.Linear(6, 6)
+    second.weight = first.weight
+    model = nn.Sequential(first, nn.Tanh(), first if shared == "module" else second, nn.Linear(6, 4))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [(torch.randn(5, 6), torch.arange(5) % 4)]
+    method = granet.create_method(name, sparsity=0.5)
+    granet.sparsify(model, optimizer, method, batches=batches, loss=nn.functional.cross_entropy)
+    for key, parameter in model.named_parameters(remove_duplicate=False):
+        assert parameter is parameters[key], key

@@ -99,11 +99,25 @@ class Probe:
 
     def call(self, state: Tensors, inputs: Any) -> Any:
         """The model's outputs with that state; a tuple of inputs is several arguments, a dict named ones."""
-        everything = [*self.model.named_parameters(), *self.model.named_buffers()]
-        stand_ins = {name: state[plain_name(name)] for name, _ in everything}
+        stand_ins = {name: state[first] for name, first in self._places().items()}
         if isinstance(inputs, Mapping):
-            return functional_call(self.model, stand_ins, (), dict(inputs))
-        return functional_call(self.model, stand_ins, tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
+            return functional_call(self.model, stand_ins, (), dict(inputs), tie_weights=False)
+        given = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+        return functional_call(self.model, stand_ins, given, tie_weights=False)
+
+    def _places(self) -> dict[str, str]:
+        """Every place in the model that holds a tensor, and the plain first name of that tensor.
+
+        A module with two names is there once: torch would exchange its tensors twice, and leave the stand-ins in it.
+        """
+        tensors = [*self.model.named_parameters(), *self.model.named_buffers()]
+        first = {id(tensor): plain_name(name) for name, tensor in tensors}
+        return {
+            f"{prefix}.{short}" if prefix else short: first[id(tensor)]
+            for prefix, module in self.model.named_modules()
+            for short, tensor in [*module._parameters.items(), *module._buffers.items()]
+            if tensor is not None
+        }
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
