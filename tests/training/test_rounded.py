@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from granet.models import create_model
 from granet.training.rounded import rounded_weights
+from granet.training.step import loss_function
 
 Body = Callable[["Net", Tensor], Tensor]
 
@@ -57,6 +58,16 @@ def test_not_a_weight_of_two_layers() -> None:
     net.third.weight = net.second.weight
     found = rounded_weights(net, torch.randn(2, 6))
     assert found is not None and set(found.copies) == {"first.weight"}
+
+
+def test_a_layer_with_two_names_keeps_its_weight() -> None:
+    net = Net(lambda net, x: net.second(x))
+    net.head, weight = net.second, net.second.weight
+    found = rounded_weights(net, torch.randn(2, 6))
+    assert found is not None and "second.weight" in found.copies
+    loss, _ = loss_function(net, "bfloat16", copies=found.copies)(torch.randn(2, 6), torch.tensor([0, 1]))
+    loss.backward()
+    assert net.second.weight is weight and weight.grad is None and found.copies["second.weight"].grad is not None
 
 
 @pytest.mark.parametrize("name", ["resnet20", "vgg19"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,10 +42,19 @@ def rounded_weights(model: nn.Module, images: Tensor) -> RoundedWeights | None:
             handle.remove()
         rounded = RoundedWeights(model, {name for name, layer in layers.items() if reads[id(layer.weight)] == 1})
         try:
-            same = torch.equal(functional_call(twin, rounded.copies, (images,)), wanted)
+            same = torch.equal(reading(rounded.copies, twin, images), wanted)
         except RuntimeError:  # types that do not go together
             same = False
     return rounded if same and rounded.copies else None
+
+
+def reading(copies: Mapping[str, Tensor], model: nn.Module, images: Tensor) -> Tensor:
+    """The model's outputs, with these copies in the place of the weights that have their names.
+
+    Weights are not tied: a module that has two names would be exchanged twice, and keep the copy.
+    """
+    outputs: Tensor = functional_call(model, dict(copies), (images,), tie_weights=False)
+    return outputs
 
 
 class RoundedWeights:

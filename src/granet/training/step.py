@@ -11,7 +11,6 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional
 
 from granet.layer_table import runs_kernels
@@ -20,6 +19,7 @@ from granet.training.batches import Normaliser
 from granet.training.compiled import compiled
 from granet.training.device import alone
 from granet.training.narrow import NarrowConvolutions
+from granet.training.rounded import reading
 
 Step = Callable[[Tensor, Tensor], None]
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -57,7 +57,7 @@ def loss_and_sums(
     labels: Tensor,
 ) -> tuple[Tensor, Tensor]:
     with autocast(images.device, precision), NarrowConvolutions() if narrow else nullcontext():
-        logits = functional_call(model, dict(copies), (images,)) if copies else model(images)
+        logits = reading(copies, model, images) if copies else model(images)
     loss = functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
     return loss, torch.stack([loss.detach() * len(labels), _right(logits, labels)])
 
