@@ -120,6 +120,15 @@ def test_centre_crop_takes_the_centre() -> None:
         ResizeCentreCrop(256, 300)
 
 
+def test_an_image_of_one_long_row_is_cut_before_it_is_resized() -> None:
+    """Whole it would have 256 times 15 million pixels."""
+    row = np.zeros((1, 60_000, 3), np.uint8)
+    row[:, 29_950:30_050] = 200
+    for image in (Image.fromarray(row), Image.fromarray(row).transpose(Image.Transpose.ROTATE_90)):
+        out = np.asarray(ResizeCentreCrop(256, 224)(image, random.Random(0)))
+        assert out.shape == (224, 224, 3) and (out == 200).all()
+
+
 def test_permutations_and_ranks() -> None:
     orders = [epoch_permutation(101, seed=3, epoch=epoch).tolist() for epoch in range(3)]
     assert all(sorted(order) == list(range(101)) for order in orders)

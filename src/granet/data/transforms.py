@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 BILINEAR = 2  # PIL.Image.Resampling.BILINEAR, Pillow being optional; it averages when it shrinks
 
+LONGEST = 100
+"""How many times as long as wide an image may be before its ends go first: resized whole, a file of few bytes with one
+row of pixels would fill the memory."""
+
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
@@ -61,7 +65,12 @@ class ResizeCentreCrop:
     def __call__(self, image: Image.Image, choices: random.Random) -> Image.Image:
         """The transformed copy of `image`."""
         shorter = min(image.size)
+        if max(image.size) > LONGEST * shorter:
+            image = _centre(image, *(min(side, LONGEST * shorter) for side in image.size))
         width, height = (max(self.resize, int(self.resize * side / shorter)) for side in image.size)
-        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
-        resized = image.resize((width, height), BILINEAR)
-        return resized.crop((left, top, left + self.size, top + self.size))
+        return _centre(image.resize((width, height), BILINEAR), self.size, self.size)
+
+
+def _centre(image: Image.Image, width: int, height: int) -> Image.Image:
+    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+    return image.crop((left, top, left + width, top + height))
