@@ -23,6 +23,7 @@ from granet.training.feeds import Data, Split, make_feed
 from granet.training.gate import GATE
 from granet.training.graph import GraphStep
 from granet.training.learning_rate import learning_rate
+from granet.training.leash import cuda_leash
 from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
@@ -97,6 +98,7 @@ class Training:
                 self._load(state)  # before the step is made: a captured one holds on to the tensors there are
             self._learning_rate = self._held_rate() if recipe.hold else learning_rate(recipe, clock)
             self._step = self._make_step()
+            self._leash = cuda_leash() if device.type == "cuda" else None
 
     @property
     def final_model(self) -> nn.Module:
@@ -148,6 +150,8 @@ class Training:
             self._average.update()
         if self._observers:
             self._observers.after_step()
+        if self._leash:
+            self._leash()
         self._batch += 1
 
     def _end(self) -> None:

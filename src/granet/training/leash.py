@@ -1,0 +1,41 @@
+"""How far the host may run ahead of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import cycle
+from typing import Protocol
+
+import torch
+
+STEPS = 16
+"""Enough that the GPU never waits for the host, few enough that nobody waits long for the GPU."""
+
+
+class Event(Protocol):
+    """A place in a stream's work: ``synchronize`` waits until it is reached, not at all if it was never recorded."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+class Leash:
+    """Called after each step: waits until the one as many steps before as there are events is done.
+
+    Without it the host hands out a whole epoch at once. What has to wait until a GPU is through with all of its work,
+    as an allocation or the capture of another run's step, would then wait for the epochs of all runs beside it.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._events = cycle(events)
+
+    def __call__(self) -> None:
+        event = next(self._events)
+        event.synchronize()
+        event.record()
+
+
+def cuda_leash() -> Leash:
+    """Of this thread's current GPU; its thread sleeps while it waits."""
+    return Leash([torch.cuda.Event(blocking=True) for _ in range(STEPS)])  # type: ignore[no-untyped-call]
