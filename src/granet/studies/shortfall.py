@@ -13,11 +13,6 @@ SURE = 2.0
 PROTOCOL = f"The choice of the epoch: by the paper's own, what is missing is within {SURE:.0f} standard errors."
 
 WHY: Mapping[tuple[str, str], str] = {
-    ("Dense", "cifar10"): (
-        "Hardly more than 2 standard errors, and its three seeds deviate by 0.18, twice what all cells together do. GMP"
-        " and GraNet at 90 % prune in the same training on the same images and end above it, so that neither holds it"
-        " back."
-    ),
     ("GraNet (s_i=0.5)", "cifar100"): (
         "No reason is known: at 90 % and 98 % it is above the paper by its protocol, and so are all cells of this"
         " network and data set together. They differ from the paper both ways by more than seeds explain: GMP at 95 %"
