@@ -206,7 +206,7 @@ def test_a_study_as_a_table_of_results(tmp_path: Path, monkeypatch: pytest.Monke
     text = (tmp_path / written[0]).read_text()
     for point in points(study, out):
         assert f"| {point.regeneration} | {point.pruning_rate:g} | {point.difference:+.2f} |" in text
-        assert f"| accuracy before | | {point.accuracy_before:.2f} % |" in text
+        assert f"| accuracy before |  | {point.accuracy_before:.2f} % |" in text
     told = list(table.lines(results))
     assert len(told) == 6 and all("measured" in line for line in told)
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 import granet
 from granet.cli.console import methods_table
+from granet.markdown import markdown_table
 
 _INTRODUCTION = """\
 # Methods
@@ -95,9 +96,7 @@ class Methods:
 def methods_page(methods: Iterable[granet.MethodInfo]) -> str:
     """The methods in Markdown, a row each."""
     header = ("method", "when", "score", "distribution", "growth", "target", "extra cost", "paper")
-    rows = [header, ("---",) * len(header), *map(_cells, methods)]
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return "\n".join((_INTRODUCTION, table, _COLUMNS))
+    return "\n".join((_INTRODUCTION, markdown_table([header, *map(_cells, methods)]), _COLUMNS))
 
 
 def _cells(info: granet.MethodInfo) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from granet.cli.console import split_alike, titled
 from granet.cli.device import choose_device
 from granet.data.cifar import CIFAR10, CIFAR100
+from granet.markdown import markdown_table
 from granet.pretrained import FOLDER, Pretrained, read_index
 from granet.studies.publish import publish
 
@@ -26,7 +27,6 @@ model = granet.load_pretrained("{example}")  # an nn.Module in eval mode
 ```
 
 {table}
-
 Each file is [packed](files.md) and comes with the package. The accuracy is that of the file, with the weights after the
 last epoch of its run, on all test images and in `float32`. It may differ a little from that of the run, which computes
 in `bfloat16`; the weights of some files are rounded to that as well. `results/logs/RUN.json` has the recipe and the
@@ -35,8 +35,7 @@ course of a run.
 The input is a batch of images of shape (N, 3, 32, 32), scaled to [0, 1], minus the mean of their channel and divided
 by its deviation:
 
-{inputs}
-"""
+{inputs}"""
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,12 @@ def pretrained_page(entries: tuple[Pretrained, ...], folder: Path) -> str:
     """All networks in Markdown, a row each."""
     header = ("name", "network", "data", "method", "sparsity", "accuracy", "bytes", "run")
     cards = [_card(entry, (folder / entry.file).stat().st_size) for entry in entries]
-    inputs: list[tuple[str, ...]] = [("data", "mean", "deviation"), ("---",) * 3]
+    inputs: list[tuple[str, ...]] = [("data", "mean", "deviation")]
     inputs += [(spec.name, _numbers(spec.mean), _numbers(spec.std)) for spec in (CIFAR10, CIFAR100)]
     return _PAGE.format(
         example=entries[0].name if entries else "vgg19-cifar10-granet-0.98",
-        table=_markdown([header, ("---",) * len(header), *cards]) if cards else "There are none yet.",
-        inputs=_markdown(inputs),
+        table=markdown_table([header, *cards]) if cards else "There are none yet.\n",
+        inputs=markdown_table(inputs),
     )
 
 
@@ -118,7 +117,3 @@ def _table(entries: tuple[Pretrained, ...]) -> Table:
 
 def _numbers(values: tuple[float, ...]) -> str:
     return ", ".join(f"{value:.4f}" for value in values)
-
-
-def _markdown(rows: list[tuple[str, ...]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

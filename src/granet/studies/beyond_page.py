@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
 from granet.studies.results_page import arranged, measured, of
 from granet.studies.wording import NAMES, heading, in_words, mean_of
@@ -41,18 +42,17 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         _, columns, rows = arranged(part)
         for place, sparsity in enumerate(columns):
             parts.append(f"## {NAMES[model]} on {NAMES[data]}, {sparsity:.0%}\n")
-            parts.append("\n".join(_markdown([*dense, *(cells[place] for cells in rows.values())])) + "\n")
+            parts.append(_table([*dense, *(cells[place] for cells in rows.values())]))
     return "\n".join(parts)
 
 
-def _markdown(cells: Sequence[Comparison]) -> list[str]:
-    lines = ["| method | accuracy | difference | inference FLOPs | training FLOPs |", "| --- | --- | --- | --- | --- |"]
+def _table(cells: Sequence[Comparison]) -> str:
+    lines = [("method", "accuracy", "difference", "inference FLOPs", "training FLOPs")]
     plain = next(one for one in cells if one.cell.row == PLAIN)
     for one in cells:
         difference = "" if one is plain else _difference(one, plain)
-        shown = (one.cell.row, in_words(one), difference, mean_of(one.test_flops), mean_of(one.train_flops))
-        lines.append(f"| {' | '.join(shown)} |")
-    return lines
+        lines.append((one.cell.row, in_words(one), difference, mean_of(one.test_flops), mean_of(one.train_flops)))
+    return markdown_table(lines)
 
 
 def _difference(one: Comparison, plain: Comparison) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from granet.distributions import kept
+from granet.markdown import markdown_table
 from granet.methods import list_methods
 from granet.studies.accuracy_table import SEEDS
 from granet.studies.budgets import (
@@ -94,8 +95,8 @@ def page(results: Path, seeds: Sequence[int]) -> str:
     ours = fixed_budgets(report, kept(sum(row.weights for row in report.rows), SPARSITY))
     printed = printed_budgets()
     named = {f"our {budget.name}": budget for budget in ours}
-    parts = [heading(NAME), _INTRODUCTION, _RESNET, _text(_totals(printed, named))]
-    parts.append(_text(_layers({budget.name: budget for budget in printed.values()} | named)))
+    parts = [heading(NAME), _INTRODUCTION, _RESNET, markdown_table(_totals(printed, named))]
+    parts.append(markdown_table(_layers({budget.name: budget for budget in printed.values()} | named)))
     learned: dict[tuple[str, str, float], dict[str, Budget]] = {}
     for cell in learning_cells():
         budget = learned_budget(cell, seeds, results)
@@ -107,7 +108,7 @@ def page(results: Path, seeds: Sequence[int]) -> str:
         parts += [_LEARNED] if place == 0 else []
         first = next(iter(found.values()))
         fixed = fixed_budgets(first.report, sum(first.active[0]))
-        parts.append(_text(_layers(found | {budget.name: budget for budget in fixed})))
+        parts.append(markdown_table(_layers(found | {budget.name: budget for budget in fixed})))
     return "\n".join(parts)
 
 
@@ -138,8 +139,3 @@ def _layers(budgets: dict[str, Budget]) -> Rows:
     rows.append(("all layers", f"{weights:,}", "", *(percent(budget.sparsity()) for budget in budgets.values())))
     rows.append(("FLOPs left", "", "1.000", *(f"{budget.flops:.3f}" for budget in budgets.values())))
     return rows
-
-
-def _text(rows: Rows) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "| --- |" + " --- |" * (len(rows[0]) - 1), *lines[1:]]) + "\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_json
+from granet.markdown import markdown_table
 from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_figure import title, write_figure
 from granet.studies.plasticity_file import read_study
@@ -123,25 +124,22 @@ def page(study: Study, points: Sequence[Point]) -> str:
     for sparsity in study.sparsities:
         part = [point for point in points if point.pretrained_sparsity == sparsity]
         parts.append(f"## Pre-trained sparsity {sparsity:g}\n")
-        parts.append("\n".join(_markdown(study, part)) + "\n")
+        parts.append(_table(study, part))
     return "\n".join(parts)
 
 
-def _markdown(study: Study, points: Sequence[Point]) -> list[str]:
+def _table(study: Study, points: Sequence[Point]) -> str:
     epochs = sorted(study.checkpoints)
-    lines = [
-        f"| regeneration | rate | {' | '.join(map(str, epochs))} |",
-        "| --- | --- |" + " --- |" * len(epochs),
-    ]
+    lines = [("regeneration", "rate", *map(str, epochs))]
     before = {epoch: [point.accuracy_before for point in points if point.epoch == epoch] for epoch in epochs}
     accuracies = (f"{statistics.mean(each):.2f} %" if each else "-" for each in before.values())
-    lines.append(f"| accuracy before | | {' | '.join(accuracies)} |")
+    lines.append(("accuracy before", "", *accuracies))
     for regeneration, rate in itertools.product(REGENERATION, study.rates):
         key = (regeneration, rate)
         line = means(point for point in points if (point.regeneration, point.pruning_rate) == key)
         shown = (f"{line[epoch]:+.2f}" if epoch in line else "-" for epoch in epochs)
-        lines.append(f"| {regeneration} | {rate:g} | {' | '.join(shown)} |")
-    return lines
+        lines.append((regeneration, f"{rate:g}", *shown))
+    return markdown_table(lines)
 
 
 def _title(study: Study) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
+from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
 from granet.studies.shortfall import below, section
 from granet.studies.wording import NAMES, heading, in_words
@@ -37,7 +38,7 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
     for model, data in dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons):
         part = of(comparisons, model, data)
         parts.append(f"## {NAMES[model]} on {NAMES[data]}\n")
-        parts.append("\n".join(_markdown(part)) + "\n")
+        parts.append(_table(part))
         if printed and measured(part):
             parts.append(_by_papers_protocol(part))
     if far := below(comparisons):
@@ -48,14 +49,13 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
 def headline(comparisons: Sequence[Comparison], model: str, data: str) -> str:
     """The short table of one network and data set: ours, with the paper's number beside it."""
     dense, columns, rows = arranged(of(comparisons, model, data))
-    lines = [f"| {NAMES[model]}, {NAMES[data]} | {' | '.join(f'{c:.0%}' for c in columns)} |"]
-    lines.append("| --- |" + " --- |" * len(columns))
+    lines = [(f"{NAMES[model]}, {NAMES[data]}", *(f"{column:.0%}" for column in columns))]
     if dense is not None:
-        lines.append(f"| Dense | {_short(dense)} |" + " |" * (len(columns) - 1))
+        lines.append(("Dense", _short(dense)))
     for name, cells in rows.items():
         if any(one.last for one in cells):
-            lines.append(f"| {name} | {' | '.join(map(_short, cells))} |")
-    return "\n".join(lines)
+            lines.append((name, *map(_short, cells)))
+    return markdown_table(lines)
 
 
 def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
@@ -68,7 +68,7 @@ def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
     tables = [headline(comparisons, model, data) for model, data in places]
     higher = ", ".join(f"{_higher(of(comparisons, *place)):.2f} on {NAMES[place[1]]}" for place in places)
     tables.append(f"By the paper's choice of the epoch, ours would be so much higher, on average: {higher}.")
-    return before + README_BEGIN + "\n" + "\n\n".join(tables) + "\n" + README_END + after
+    return before + README_BEGIN + "\n" + "\n".join(tables) + "\n" + README_END + after
 
 
 def measured(comparisons: Iterable[Comparison]) -> list[tuple[str, str]]:
@@ -92,16 +92,16 @@ def arranged(part: Sequence[Comparison]) -> tuple[Comparison | None, list[float]
     return dense, columns, {name: sorted(cells, key=lambda one: one.cell.sparsity) for name, cells in rows.items()}
 
 
-def _markdown(part: Sequence[Comparison], every_row: bool = True) -> list[str]:
+def _table(part: Sequence[Comparison], every_row: bool = True) -> str:
     """A line for each row, or for those that were run."""
     dense, columns, rows = arranged(part)
-    lines = [f"| method | {' | '.join(f'{column:.0%}' for column in columns)} |", "| --- |" + " --- |" * len(columns)]
+    lines = [("method", *(f"{column:.0%}" for column in columns))]
     if dense is not None and (every_row or dense.last):
-        lines.append(f"| Dense | {_whole(dense)} |" + " |" * (len(columns) - 1))
+        lines.append(("Dense", _whole(dense)))
     for name, cells in rows.items():
         if every_row or any(one.last for one in cells):
-            lines.append(f"| {name} | {' | '.join(map(_whole, cells))} |")
-    return lines
+            lines.append((name, *map(_whole, cells)))
+    return markdown_table(lines)
 
 
 def _by_papers_protocol(part: Sequence[Comparison]) -> str:
@@ -110,16 +110,15 @@ def _by_papers_protocol(part: Sequence[Comparison]) -> str:
     told = (
         f"By the paper's protocol, the best test epoch at the final sparsity (on average {_higher(part):.2f} higher):"
     )
-    lines = [told, "", *_markdown(chosen, every_row=False)]
+    parts = [f"{told}\n", _table(chosen, every_row=False)]
     # a cell without a deviation is one that the paper took from another work
     own = [one.difference for one in chosen if one.difference is not None and one.cell.std is not None]
     if len(own) > 1:
-        lines += [
-            "",
+        parts.append(
             f"So the {len(own)} cells that the paper ran itself, and we did, are {statistics.mean(own):+.2f} from it on"
-            f" average, with a deviation of {statistics.stdev(own):.2f} between them.",
-        ]
-    return "\n".join(lines) + "\n"
+            f" average, with a deviation of {statistics.stdev(own):.2f} between them.\n"
+        )
+    return "\n".join(parts)
 
 
 def _higher(part: Iterable[Comparison]) -> float:

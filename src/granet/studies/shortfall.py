@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
 from granet.studies.wording import NAMES, difference
 
@@ -39,13 +40,13 @@ def why(one: Comparison) -> str:
 
 def section(cells: Sequence[Comparison]) -> str:
     """A line for each of these cells."""
-    lines = ["| cell | last epoch | by the paper's protocol | why |", "| --- | --- | --- | --- |"]
+    lines = [("cell", "last epoch", "by the paper's protocol", "why")]
     for one in cells:
         cell, both = one.cell, (difference(one), difference(one.by_papers_protocol))
         where = f"{NAMES[cell.model]}, {NAMES[cell.data]}, {cell.row}"
         where += f", {cell.sparsity:.0%}" if cell.sparsity else ""
-        lines.append(f"| {' | '.join((where, *both, why(one)))} |")
-    return "\n".join([f"## More than {SURE:.0f} standard errors below the paper", "", *lines]) + "\n"
+        lines.append((where, *both, why(one)))
+    return f"## More than {SURE:.0f} standard errors below the paper\n\n{markdown_table(lines)}"
 
 
 def _short_of(one: Comparison) -> bool:

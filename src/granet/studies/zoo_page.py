@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
 from granet.studies.wording import heading, in_words, mean_of
 
@@ -57,12 +58,11 @@ REMARKS: Mapping[str, str] = {
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page, with a line for every row that is far below the paper."""
-    lines = ["| method | paper | ours | inference FLOPs | training FLOPs |", "| --- | --- | --- | --- | --- |"]
+    lines = [("method", "paper", "ours", "inference FLOPs", "training FLOPs")]
     for one in comparisons:
         printed = "" if one.cell.accuracy is None else f"{one.cell.accuracy:.2f}"
-        shown = (one.cell.row, printed, in_words(one), mean_of(one.test_flops), mean_of(one.train_flops))
-        lines.append(f"| {' | '.join(shown)} |")
-    parts = [heading(table), _INTRODUCTION, "\n".join(lines) + "\n"]
+        lines.append((one.cell.row, printed, in_words(one), mean_of(one.test_flops), mean_of(one.train_flops)))
+    parts = [heading(table), _INTRODUCTION, markdown_table(lines)]
     if far := below(comparisons):
         parts += [f"## More than {BELOW} points below the paper\n", _list(far, WHY)]
     if remarked := [one.cell.row for one in comparisons if one.last and one.cell.row in REMARKS]:
