@@ -1,11 +1,11 @@
 """Random crop, horizontal flip and normalisation of whole tensors of images, on whatever device they are.
 
-A small image set lives on the training device as bytes. Once an epoch (or once a batch) the trainer draws the moves and
-applies them, all images at once; there is no loop over images, no worker process and no copy from the host.
+A small image set lives on the training device as bytes. The trainer draws the moves of an epoch at once, and applies
+them to many images at a time; there is no loop over images, no worker process and no copy from the host.
 
->>> generator = torch.Generator().manual_seed(0)
 >>> images = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
->>> moved = random_crop_flip(images, pad=4, mode="reflect", generator=generator)
+>>> moves = draw_moves(len(images), pad=4, generator=torch.Generator().manual_seed(0))
+>>> moved = apply_moves(images, moves, pad=4, mode="reflect")
 >>> scale, shift = affine((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 >>> normalise(moved, scale, shift, dtype=torch.bfloat16).shape
 torch.Size([8, 3, 32, 32])
@@ -57,7 +57,7 @@ def draw_moves(count: int, *, pad: int, flip: float = 0.5, generator: torch.Gene
 
 
 def apply_moves(images: Tensor, moves: Moves, *, pad: int, mode: PadMode) -> Tensor:
-    """Pads NCHW `images` by `pad` on each side, cuts a window of the old size out of each, mirrors where asked.
+    """Pad NCHW `images` by `pad` on each side, cut a window of the old size out of each, mirror where asked.
 
     The padded images are never built: every output pixel is gathered from the place the padding would have copied it
     from. `reflect` mirrors about the border pixel (which is not repeated); `zero` pads with byte 0, before
@@ -79,23 +79,6 @@ def apply_moves(images: Tensor, moves: Moves, *, pad: int, mode: PadMode) -> Ten
     if mode == "zero":
         inside = _inside(rows, height)[:, None, :, None] & _inside(columns, width)[:, None, None, :]
         moved = moved * inside
-    return moved
-
-
-def random_crop_flip(
-    images: Tensor, *, pad: int, mode: PadMode, flip: float = 0.5, generator: torch.Generator, chunk: int = 8192
-) -> Tensor:
-    """Draws and applies moves for all `images`, `chunk` of them at a time to bound the memory of the index.
-
-    All moves are drawn first, so the result does not depend on `chunk`. 8192 images of 32x32 need 67 MB of index.
-    """
-    if chunk < 1:
-        raise ValueError(f"chunk = {chunk}: must be 1 or more")
-    moves = draw_moves(len(images), pad=pad, flip=flip, generator=generator).to(images.device)
-    moved = torch.empty_like(images, memory_format=torch.contiguous_format)
-    for start in range(0, len(images), chunk):
-        part = slice(start, start + chunk)
-        moved[part] = apply_moves(images[part], moves[part], pad=pad, mode=mode)
     return moved
 
 

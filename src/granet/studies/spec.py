@@ -48,11 +48,6 @@ class Spec:
     packed: int | None = None
 
 
-def is_spec(path: Path) -> bool:
-    """Whether a TOML file describes a grid rather than one recipe."""
-    return "runs" in read_toml(path, "spec")
-
-
 def read_spec(path: Path) -> Spec:
     """The grid in a TOML file; ValueError that names the file, the key and what is allowed."""
     table = read_toml(path, "spec")
