@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
@@ -37,20 +34,6 @@ def checked_state(method: str, model: nn.Module, trained: Mapping[str, Any] | No
         if name not in wanted and isinstance(state[name], Tensor):
             raise ValueError(f"trained: {method} finds {name!r} in it, which this model has not")
     return {name: state[name].detach() for name in wanted}
-
-
-def read_trained(run: str | Path, model: nn.Module) -> dict[str, Tensor]:
-    """The state of a finished run, from the ``model.safetensors`` in its folder; ``model`` is only compared with."""
-    path = Path(run) / "model.safetensors"
-    if not path.is_file():
-        raise ValueError(f"parent={str(run)!r}: must be the folder of a finished run, there is no {path.name} in it")
-    twin = copy.deepcopy(model).cpu()
-    try:
-        safetensors.torch.load_model(twin, path)  # a tied weight is stored once
-    except (RuntimeError, safetensors.SafetensorError) as error:
-        why = " ".join(str(error).split())[:200]  # in one line
-        raise ValueError(f"parent={str(run)!r}: is not a run of this model ({why})") from error
-    return twin.state_dict()
 
 
 @torch.no_grad()

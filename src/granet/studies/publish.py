@@ -17,7 +17,7 @@ from granet.data import ImageSet, load
 from granet.files import atomic, write_text
 from granet.layers import find_layers
 from granet.pretrained import INDEX, Pretrained, read_index, sha256
-from granet.trained import read_trained, take_over
+from granet.trained import take_over
 from granet.training.batches import normaliser
 from granet.training.feeds import resident_split
 from granet.training.rundir import RunDir
@@ -43,10 +43,11 @@ def publish(
     images. An entry of the same run and name is replaced. ValueError, and nothing is changed, if the file would be too
     large, if the name belongs to another run, or if the data are not there to measure on.
     """
-    summary = RunDir(run).summary
+    finished = RunDir(run)
+    summary = finished.summary
     if summary is None:
         raise ValueError(f"run={str(run)!r}: must be the folder of a finished run")
-    recipe = RunDir(run).recipe
+    recipe = finished.recipe
     sparsity = recipe.method_fields.get("sparsity", round(summary.sparsity, 3))
     name = f"{recipe.model}-{recipe.data}-{recipe.method}-{sparsity:g}" if name is None else name
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
@@ -61,7 +62,7 @@ def publish(
         raise ValueError(f"data={recipe.data!r}: must be a set that is read whole, to measure the packed file on")
 
     model, packed = (make_model(recipe, data) for _ in range(2))
-    take_over(model, read_trained(run, model))
+    take_over(model, finished.trained_state(model))
     masks = {layer.name: layer.weight != 0 for layer in find_layers(model)}
     path = folder / f"{name}.safetensors"
     with atomic(path) as temporary:

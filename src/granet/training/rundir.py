@@ -19,6 +19,7 @@ one line per epoch, so that it can be followed while training runs.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -33,8 +34,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_model
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import Tensor, nn
 
 from granet import __version__
 from granet.files import atomic, parse_json, read_json, unfinished, write_text, writing_to
@@ -48,7 +50,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-LAYERS, UPDATES = "layers.json", "updates.jsonl"
+LAYERS, UPDATES, WEIGHTS = "layers.json", "updates.jsonl", "model.safetensors"
 
 _LOCKS: set[int] = set()
 """Descriptors that hold a lock."""
@@ -170,7 +172,7 @@ class RunDir:
     def finish(self, model: nn.Module | None, summary: Summary, sparsifier: Sparsifier | None = None) -> None:
         """Write the weights, if there are any to write, what became of the sparse layers, and the final figures."""
         if model is not None:
-            with atomic(self.path / "model.safetensors") as temporary:
+            with atomic(self.path / WEIGHTS) as temporary:
                 save_model(model, str(temporary))
                 shutil.copymode(self.path / "config.json", temporary)  # safetensors leaves it to the owner alone
         if sparsifier is not None:
@@ -179,6 +181,21 @@ class RunDir:
             self.write_json(LAYERS, [asdict(count) for count in counts])
             write_text(self.path / UPDATES, "".join(map(_line, sparsifier.history)))
         self.write_json("summary.json", asdict(summary))
+
+    def trained_state(self, model: nn.Module) -> dict[str, Tensor]:
+        """The weights of the run that is finished here; ``model`` is only compared with. ValueError if it differs."""
+        path = self.path / WEIGHTS
+        if not path.is_file():
+            raise ValueError(
+                f"parent={str(self.path)!r}: must be the folder of a finished run, there is no {path.name} in it"
+            )
+        twin = copy.deepcopy(model).cpu()
+        try:
+            load_model(twin, path)  # a tied weight is stored once
+        except (RuntimeError, SafetensorError) as error:
+            why = " ".join(str(error).split())[:200]  # in one line
+            raise ValueError(f"parent={str(self.path)!r}: is not a run of this model ({why})") from error
+        return twin.state_dict()
 
     def write_json(self, name: str, value: dict[str, Any] | list[dict[str, Any]]) -> None:
         """Write `value` as an indented JSON file."""

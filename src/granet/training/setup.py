@@ -17,9 +17,9 @@ from granet.flops.undisturbed import undisturbed
 from granet.methods import create_method
 from granet.models import create_model
 from granet.sparsifier import Sparsifier, sparsify
-from granet.trained import read_trained
 from granet.training.feeds import Data, Feed
 from granet.training.recipe import DENSE, Recipe, method_class
+from granet.training.rundir import RunDir
 
 
 def make_model(recipe: Recipe, data: Data) -> nn.Module:
@@ -120,7 +120,7 @@ def attach_method(
         exclude=recipe.exclude,
         batches=((images.float(), labels) for images, labels in feed.train.epoch()),
         loss=functional.cross_entropy,
-        trained=read_trained(parent, model) if parent and method.needs_trained else None,
+        trained=RunDir(parent).trained_state(model) if parent and method.needs_trained else None,
     )
     feed.train.random_state = before  # what the method looked at is trained on as well
     return sparsifier

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import save_model
 from torch import nn
 
-from granet.trained import read_trained, take_over
+from granet.trained import take_over
+from granet.training.rundir import RunDir
 
 
 def net(seed: int, outputs: int = 5) -> nn.Sequential:
@@ -24,7 +25,7 @@ def test_a_run_is_read_and_taken_over(tmp_path: Path) -> None:
     run(torch.randn(8, 5))
     save_model(run, str(tmp_path / "model.safetensors"))
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    state = read_trained(tmp_path, model)
+    state = RunDir(tmp_path).trained_state(model)
     assert state.keys() == run.state_dict().keys()
     assert all(torch.equal(value, run.state_dict()[name]) for name, value in state.items())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -44,10 +45,10 @@ def test_a_tied_weight_takes_the_value_of_its_first_name() -> None:
 
 def test_what_is_no_finished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"parent='.*': must be the folder of a finished run, there is no model"):
-        read_trained(tmp_path, net(0))
+        RunDir(tmp_path).trained_state(net(0))
     save_model(net(1, outputs=3), str(tmp_path / "model.safetensors"))
     with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model"):
-        read_trained(str(tmp_path), net(0))
+        RunDir(tmp_path).trained_state(net(0))
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model"):
-        read_trained(tmp_path, net(0))
+        RunDir(tmp_path).trained_state(net(0))
