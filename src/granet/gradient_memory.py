@@ -73,11 +73,6 @@ class MeanGradient:
         torch._foreach_zero_([layer.memory["gradient_mean"] for layer in layers])
 
 
-def mean_of(batches: int) -> MeanGradient | None:
-    """The mean of so many gradients; of one there is nothing to remember."""
-    return MeanGradient(batches) if batches > 1 else None
-
-
 @dataclass(frozen=True)
 class Momentum:
     """The exponential average over all steps, m <- decay * m + (1 - decay) * g: sparse momentum (SNFS).

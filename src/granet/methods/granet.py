@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from granet.clock import Clock
 from granet.distributions import distribution
-from granet.gradient_memory import GradientMemory, mean_of
-from granet.methods.base import check_choice, check_count, check_share, register
+from granet.methods.base import check_choice, check_share, register
+from granet.methods.by_gradient import GrowsByGradient
 from granet.methods.gmp import Gradual
 from granet.net import SparseNet
 from granet.schedules import cosine
@@ -27,7 +27,7 @@ from granet.scores import gradient, magnitude
     regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
-class GraNet(Gradual):
+class GraNet(GrowsByGradient, Gradual):
     """Gradual pruning with neuroregeneration: prune to s_t, then drop r_t of each layer and regrow by gradient.
 
     ``initial_sparsity`` 0 starts dense; above 0 it starts from a random sparse network. Regeneration goes on after the
@@ -42,10 +42,7 @@ class GraNet(Gradual):
     """How the random start shares its weights among layers; by default ERK, or uniform under the uniform scope."""
     regrow: float = 0.5
     regrow_end: float = 0.005
-    grow_batches: int = 1
-    """Growth reads the mean gradient of so many steps before an update."""
 
-    needs_gradient: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -53,7 +50,6 @@ class GraNet(Gradual):
         check_share("initial_sparsity", self.initial_sparsity)
         check_share("regrow", self.regrow)
         check_share("regrow_end", self.regrow_end)
-        check_count("grow_batches", self.grow_batches)
         if self.initial_sparsity > self.sparsity:
             raise ValueError(
                 f"initial_sparsity={self.initial_sparsity!r}: must not be above the final sparsity={self.sparsity!r}"
@@ -66,10 +62,6 @@ class GraNet(Gradual):
     @property
     def sparsity_at_start(self) -> float:
         return self.initial_sparsity
-
-    @property
-    def gradient_memory(self) -> GradientMemory | None:
-        return mean_of(self.grow_batches)
 
     def begin(self, net: SparseNet) -> None:
         super().begin(net)

@@ -9,8 +9,8 @@ import torch
 
 from granet.clock import Clock, Time
 from granet.distributions import distribution
-from granet.gradient_memory import GradientMemory, mean_of
-from granet.methods.base import Method, check_count, check_share, end_step, periodic, register
+from granet.methods.base import Method, check_share, end_step, periodic, register
+from granet.methods.by_gradient import GrowsByGradient
 from granet.net import SparseNet
 from granet.schedules import cosine
 from granet.scores import gradient, magnitude
@@ -48,7 +48,7 @@ class SparseToSparse(Method):
     regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
-class RigL(SparseToSparse):
+class RigL(GrowsByGradient, SparseToSparse):
     """RigL: drop by magnitude, grow by gradient, often and early (0.3 every 100 steps, until 75 % of training).
 
     ``step_on_update=False`` takes no optimizer step on update steps, as the authors' code does.
@@ -58,19 +58,8 @@ class RigL(SparseToSparse):
     end: Time = "75%"
     regrow: float = 0.3
     step_on_update: bool = True  # type: ignore[misc]
-    grow_batches: int = 1
-    """Growth reads the mean gradient of so many steps before an update."""
 
-    needs_gradient: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("grow_batches", self.grow_batches)
-
-    @property
-    def gradient_memory(self) -> GradientMemory | None:
-        return mean_of(self.grow_batches)
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient, rounding=torch.floor)
@@ -90,27 +79,19 @@ class RigL(SparseToSparse):
     regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
-class RigLITOP(SparseToSparse):
+class RigLITOP(GrowsByGradient, SparseToSparse):
     """RigL with rare updates up to the end, so that more weights are ever active (0.5 to 0.005, every 1000 steps).
 
     The history records their share: the in-time over-parameterization rate R_s.
     """
 
     regrow_end: float = 0.005
-    grow_batches: int = 1
-    """Growth reads the mean gradient of so many steps before an update."""
 
-    needs_gradient: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("regrow_end", self.regrow_end)
-        check_count("grow_batches", self.grow_batches)
-
-    @property
-    def gradient_memory(self) -> GradientMemory | None:
-        return mean_of(self.grow_batches)
 
     def begin(self, net: SparseNet) -> None:
         super().begin(net)

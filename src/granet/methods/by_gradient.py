@@ -1,0 +1,27 @@
+"""What methods that grow by gradient share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from granet.gradient_memory import GradientMemory, MeanGradient
+from granet.methods.base import Method, check_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowsByGradient(Method):
+    """Weights grow where the dense gradient is largest."""
+
+    grow_batches: int = 1
+    """Growth reads the mean gradient of this many steps: the update step and those just before it."""
+
+    needs_gradient: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("grow_batches", self.grow_batches)
+
+    @property
+    def gradient_memory(self) -> GradientMemory | None:
+        return MeanGradient(self.grow_batches) if self.grow_batches > 1 else None
