@@ -175,7 +175,7 @@ def test_the_noise_is_normal_and_new_at_every_step() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"l1": -1.0}, r"l1=-1\.0: must be 0 or more"),
+        ({"l1": -1.0}, r"l1=-1\.0: must be a number, 0 or more"),
         ({"noise": float("nan")}, "noise=nan"),
         ({"log_every": 0}, "log_every=0"),
         ({"distribution": "x"}, "distribution='x'"),

@@ -93,7 +93,7 @@ def test_an_update_not_accepted_changes_neither_masks_nor_threshold(trial, equal
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"threshold": 0.0}, r"threshold=0\.0: must be above 0"),
+        ({"threshold": 0.0}, r"threshold=0\.0: must be a number above 0"),
         ({"threshold": float("inf")}, "threshold=inf"),
         ({"threshold": "x"}, "threshold='x'"),
         ({"tolerance": 1.0}, r"tolerance=1\.0"),

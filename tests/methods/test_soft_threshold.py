@@ -105,7 +105,7 @@ def test_thresholds_may_have_a_decay_of_their_own() -> None:
 
 @pytest.mark.parametrize("value", [-1e-4, float("inf"), float("nan"), "1e-4"])
 def test_a_decay_that_is_none_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"s_decay=.*: must be 0 or more, or None"):
+    with pytest.raises(ValueError, match=r"s_decay=.*: must be a number, 0 or more"):
         granet.STR(s_decay=value)
 
 

@@ -277,9 +277,9 @@ def test_ranks_share_the_gradient_of_the_noise(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"examples": 0}, "examples=0: must be the number of training examples"),
+        ({"examples": 0}, "examples=0: must be a whole number, 1 or more"),
         ({"examples": 1e4}, r"examples=10000\.0: must be"),
-        ({"kl_scale": -1.0}, r"kl_scale=-1\.0: must not be negative"),
+        ({"kl_scale": -1.0}, r"kl_scale=-1\.0: must be a number, 0 or more"),
         ({"threshold": math.nan}, "threshold=nan: must be a finite number"),
         ({"log_sigma2": "small"}, "log_sigma2='small': must be a finite number"),
     ],

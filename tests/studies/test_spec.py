@@ -128,7 +128,7 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
             'sparsity = "0.9"\n[[runs]]\nmethod = "lth"\nparent = { method = "gmp" }',
             "sparsity='0.9': must be a number in [0, 1)",
         ),
-        ('method = "vd"\nkl_scale = -1.0', "kl_scale=-1.0: must not be negative"),
+        ('method = "vd"\nkl_scale = -1.0', "kl_scale=-1.0: must be a number, 0 or more"),
         ('method = "lth"\nsparsity = 0.5', "parent='': lth starts from a finished run, so it must be given"),
         ("method = {a = 1}", "method={'a': 1}: must be of type str"),
         ('method = [["granet"]]', "method=['granet']: must be of type str"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -137,6 +138,17 @@ def check_count(field: str, value: int, least: int = 1) -> None:
     """A whole number of things."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{field}={value!r}: must be a whole number, {least} or more")
+
+
+def check_number(field: str, value: float, *, least: float | None = None, above: float | None = None) -> None:
+    """A finite number; ``least`` or more, or more than ``above``."""
+    good, allowed = isinstance(value, int | float) and math.isfinite(value), "a finite number"
+    if least is not None:
+        good, allowed = good and value >= least, f"a number, {least:g} or more"
+    if above is not None:
+        good, allowed = good and value > above, f"a number above {above:g}"
+    if not good:
+        raise ValueError(f"{field}={value!r}: must be {allowed}")
 
 
 def end_step(clock: Clock, end: Time) -> int:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from granet.clock import Clock, Time
 from granet.distributions import distribution
 from granet.langevin import fix_signs, walk
-from granet.methods.base import Method, check_count, end_step, register
+from granet.methods.base import Method, check_count, check_number, end_step, register
 from granet.net import SparseNet
 from granet.scores import random
 
@@ -49,10 +49,8 @@ class DeepR(Method):
         super().__post_init__()
         distribution(self.distribution)
         check_count("log_every", self.log_every)
-        for field in ("l1", "noise"):
-            value = getattr(self, field)
-            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-                raise ValueError(f"{field}={value!r}: must be 0 or more")
+        check_number("l1", self.l1, least=0)
+        check_number("noise", self.noise, least=0)
 
     def begin(self, net: SparseNet) -> None:
         net.sprout(self.sparsity, distribution(self.distribution))

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from granet.clock import Clock, Time
-from granet.methods.base import check_share, register
+from granet.methods.base import check_number, check_share, register
 from granet.methods.rigl import SparseToSparse
 from granet.net import SparseNet
 from granet.scores import magnitude, random_elsewhere
@@ -48,8 +48,7 @@ class DSR(SparseToSparse):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("tolerance", self.tolerance)
-        if not isinstance(self.threshold, int | float) or not 0 < self.threshold < float("inf"):
-            raise ValueError(f"threshold={self.threshold!r}: must be above 0, a size of weights")
+        check_number("threshold", self.threshold, above=0)
 
     def begin(self, net: SparseNet) -> None:
         super().begin(net)

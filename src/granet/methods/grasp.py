@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from granet.methods.base import Method, check_count, register
+from granet.methods.base import Method, check_count, check_number, register
 from granet.net import SparseNet
 from granet.scores import given, in_order
 
@@ -42,8 +41,7 @@ class GraSP(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("batches", self.batches)
-        if not isinstance(self.temperature, int | float) or not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature!r}: must be a number above 0")
+        check_number("temperature", self.temperature, above=0)
 
     def begin(self, net: SparseNet) -> None:
         batches = net.probe.draw(self.batches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from torch.optim import Optimizer
 from granet.clock import Clock, Time
 from granet.hidden import Hidden, SoftThreshold
 from granet.layers import SparseLayer
-from granet.methods.base import Method, recorded, register
+from granet.methods.base import Method, check_number, recorded, register
 from granet.net import SparseNet
 from granet.units import units_of
 
@@ -58,11 +57,9 @@ class STR(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.s_init, int | float) or not math.isfinite(self.s_init):
-            raise ValueError(f"s_init={self.s_init!r}: must be a finite number, such as -100")
-        decay = self.s_decay
-        if decay is not None and not (isinstance(decay, int | float) and 0 <= decay < math.inf):
-            raise ValueError(f"s_decay={decay!r}: must be 0 or more, or None")
+        check_number("s_init", self.s_init)
+        if self.s_decay is not None:
+            check_number("s_decay", self.s_decay, least=0)
 
     def begin(self, net: SparseNet) -> None:
         """Dense, but for the weights below the first threshold."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +13,7 @@ from granet.clock import Clock, Time
 from granet.hidden import Hidden, VariationalNoise
 from granet.layers import SparseLayer
 from granet.masking import all_finite
-from granet.methods.base import DenseGradient, Method, recorded, register
+from granet.methods.base import DenseGradient, Method, check_count, check_number, recorded, register
 from granet.net import SparseNet
 from granet.scores import signal_to_noise
 from granet.units import units_of
@@ -49,6 +48,7 @@ class VD(Method):
     sparsity: float = 0.0
     """Above 0, ``finish()`` keeps the smallest alpha of all layers, to exactly this sparsity, and no threshold."""
     examples: int = 50_000
+    """How many there are to train on."""
     kl_scale: float = 1.0
     """The knob: more makes it sparser."""
     start: Time = 0
@@ -65,14 +65,10 @@ class VD(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.examples, int) or self.examples < 1:
-            raise ValueError(f"examples={self.examples!r}: must be the number of training examples, 1 or more")
-        for field in ("kl_scale", "threshold", "log_sigma2"):
-            value = getattr(self, field)
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{field}={value!r}: must be a finite number")
-        if self.kl_scale < 0:
-            raise ValueError(f"kl_scale={self.kl_scale!r}: must not be negative")
+        check_count("examples", self.examples)
+        check_number("kl_scale", self.kl_scale, least=0)
+        check_number("threshold", self.threshold)
+        check_number("log_sigma2", self.log_sigma2)
 
     @property
     def dense_gradient(self) -> DenseGradient:
