@@ -12,7 +12,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from granet.cli.device import choose_device, choose_packed, choose_threads
-from granet.cli.sweep import run_state, train_all
+from granet.cli.sweep import list_runs, train_all
 from granet.data import load
 from granet.files import make_folder, write_text, writing_to
 from granet.studies.jobs import Place
@@ -26,7 +26,7 @@ from granet.studies.plasticity_results import (
     rate_drops,
     write_points,
 )
-from granet.training.rundir import RunDir, run_name
+from granet.training.rundir import RunDir
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class Plasticity:
         """Train what is not finished, show and save."""
         study, packed = read_study(self.spec)
         if self.dry_run:
-            for recipe in study.recipes():
-                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", soft_wrap=True)
+            list_runs(console, study.recipes(), self.out)
             return
         device = choose_device(self.device, embedded=study.recipe.data == "digits")
         # missing files and a network that does not fit are one clear line now, not one in each run

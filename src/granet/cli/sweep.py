@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,8 +60,7 @@ class Sweep:
         """Train what is not finished, show and save."""
         spec = read_spec(self.spec)
         if self.dry_run:
-            for recipe in spec.recipes:
-                console.print(f"{run_state(self.out, recipe):<14}{run_name(recipe)}", soft_wrap=True)
+            list_runs(console, spec.recipes, self.out)
             return
         sets = sorted({recipe.data for recipe in spec.recipes})
         device = choose_device(self.device, embedded=sets == ["digits"])
@@ -118,8 +117,13 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
         sys.exit(1)
 
 
-def run_state(out: Path, recipe: Recipe) -> str:
-    """How far a run is."""
+def list_runs(console: Console, recipes: Iterable[Recipe], out: Path) -> None:
+    """A line for each run: how far it is, and its name."""
+    for recipe in recipes:
+        console.print(f"{_state(out, recipe):<14}{run_name(recipe)}", soft_wrap=True)
+
+
+def _state(out: Path, recipe: Recipe) -> str:
     folder = RunDir.find(out, recipe)
     if folder.summary is not None:
         return "done"

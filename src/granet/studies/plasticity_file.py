@@ -16,6 +16,7 @@ from typing import Any
 
 from granet.files import read_toml
 from granet.studies.plasticity import Study
+from granet.studies.spec import runs_at_once
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import nearest, read_recipe_file
 
@@ -30,7 +31,7 @@ def read_study(path: Path) -> tuple[Study, int | None]:
     """The study in a file and how many runs it packs; ValueError that names the file, the key and what is allowed."""
     table = read_toml(path, "spec")
     try:
-        return _study(path, table), _packed(table)
+        return _study(path, table), runs_at_once(table.get("packed"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -52,10 +53,3 @@ def _study(path: Path, table: dict[str, Any]) -> Study:
         raise ValueError("checkpoints: must be a list of epochs after which to prune")
     own: dict[str, Any] = {key: tuple(table[key]) if key in _LISTS else table[key] for key in _STUDY & set(table)}
     return Study(Recipe.from_dict({**shared.to_dict(), **asked}), **own)
-
-
-def _packed(table: dict[str, Any]) -> int | None:
-    packed = table.get("packed")
-    if packed is not None and (type(packed) is not int or packed < 1):
-        raise ValueError(f"packed={packed!r}: must be a number of runs, 1 or more")
-    return packed

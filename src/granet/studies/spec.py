@@ -51,15 +51,13 @@ class Spec:
 def read_spec(path: Path) -> Spec:
     """The grid in a TOML file; ValueError that names the file, the key and what is allowed."""
     table = read_toml(path, "spec")
-    packed = table.pop("packed", None)
-    if packed is not None and (type(packed) is not int or packed < 1):
-        raise ValueError(f"{path}: packed={packed!r}: must be a number of runs, 1 or more")
     files = _recipe_files(path, table.pop("recipe", None))
     runs = table.pop("runs", [{}])
     if not isinstance(runs, list) or not runs or not all(isinstance(run, dict) for run in runs):
         raise ValueError(f"{path}: runs={runs!r}: must be tables, each begun by [[runs]]")
     recipes: dict[Recipe, None] = {}
     try:
+        packed = runs_at_once(table.pop("packed", None))
         for file, run in itertools.product(files, runs):
             for shared in _grid(table):
                 for own in _grid(run):
@@ -67,6 +65,13 @@ def read_spec(path: Path) -> Spec:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return Spec(tuple(recipes), packed)
+
+
+def runs_at_once(packed: object) -> int | None:
+    """What a file says under ``packed``, if it says anything."""
+    if packed is not None and (type(packed) is not int or packed < 1):
+        raise ValueError(f"packed={packed!r}: must be a number of runs, 1 or more")
+    return packed
 
 
 def _recipe_files(path: Path, base: object) -> list[RecipeFile]:
