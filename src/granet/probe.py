@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from granet.layers import SparseLayer, plain_name, unwrapped
+from granet.modes import in_mode
 from granet.trained import checked_state
 
 Batch = tuple[Any, Any]
@@ -122,14 +123,8 @@ class Probe:
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
         """Run the model in training or evaluation mode; afterwards every module and the random state are as before."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        with self._random_state_kept():
-            try:
-                self.model.train(training)
-                yield
-            finally:
-                for module, was_training in modes:
-                    module.training = was_training
+        with self._random_state_kept(), in_mode(self.model, training):
+            yield
 
     # Derivatives of the loss.
 

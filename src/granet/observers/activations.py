@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from granet.modes import in_mode
 from granet.observers.base import Watched
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def look_at_activations(watched: Watched, look: Callable[[Tensor], T]) -> list[T
     since, they are dimension 1 of an output with four or more, and the last of any other.
     """
     assert watched.images is not None
-    with _evaluating(watched.model), _Looking(look) as looking:
+    with in_mode(watched.model, training=False), _Looking(look) as looking:
         watched.model(watched.images)
     seen: list[T] = looking.seen
     return seen
@@ -87,14 +87,3 @@ class _Looking(TorchFunctionMode, Generic[T]):
             return None
         alike = (one for one in tree_leaves(args) if isinstance(one, Tensor) and one.ndim == dimensions)
         return next((self._axes[one] for one in alike if one in self._axes), None)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
