@@ -16,23 +16,23 @@ from granet.markdown import markdown_table
 _INTRODUCTION = """\
 # Methods
 
-Printed by `granet methods --markdown` from the registry, `granet.list_methods()`. `granet methods` shows in the
-terminal what each method needs, and says in a line what it does.
+All methods side by side: when each chooses its masks, by what, and at what cost; below the table is what its columns
+mean. `granet methods` shows in the terminal what each method needs, and describes it in a line. (This page is printed
+by `granet methods --markdown` from the registry, `granet.list_methods()`.)
 """
 
 _COLUMNS = """\
-- **when**: when the masks are chosen. Before and after training they are chosen once and then stay (but
-  for `prune-regrow`, whose first step lets as many grow again). Methods after
-  training start from a finished first run, `trained=`.
+- **when**: when the masks are chosen. Those chosen before or after training then stay, except that `prune-regrow` lets
+  as many weights grow again after its first step. Methods after training start from a finished first run, `trained=`.
 - **score**: what decides which weights stay. LAMP is `score="lamp"`.
-- **distribution**: how layers share the weights that stay, by default; fields `scope` and `distribution` where a method
-  has them. Global: all layers are ranked together. Uniform, ER and ERK: a density for each layer; where uniform pruning
-  is gradual, the last layer keeps at least 20 %. The pattern N:M gives all layers the same density instead. All methods
-  take all convolution and linear weights unless `exclude` names them. Some authors leave more dense: the first layer
-  (`rigl` with the uniform distribution), the first, the last and shortcuts (`dsr`), the last (`set`), shortcuts
+- **distribution**: how layers share the weights that stay, by default; a method with a field `scope` or `distribution`
+  can change it. Global: all layers are ranked together. Uniform, ER and ERK: a density for each layer; where uniform
+  pruning is gradual, the last layer keeps at least 20 %. The pattern N:M gives all layers the same density instead. All
+  methods take all convolution and linear weights unless `exclude` names them. Some authors leave layers dense: the
+  first (`rigl` with the uniform distribution), the first, the last and shortcuts (`dsr`), the last (`set`), shortcuts
   (`synflow`).
-- **growth**: what decides which weights return. Hidden weights are dense values behind those that the model shows;
-  `sparsifier.finish()` ends them.
+- **growth**: what decides which weights return. Hidden weights are dense values behind those that the model shows, up
+  to `sparsifier.finish()`.
 - **target**: exact means that the number of zeros is the one that `sparsity` asks for, to the weight (to the block or
   group, with a pattern). Otherwise, what sets the sparsity.
 - **patterns**: whole blocks and filters are ranked by the mean size of their weights' scores, to drop and to grow; for
@@ -44,12 +44,13 @@ _COLUMNS = """\
   layers, which N:M rules out.
 - **extra cost**: beyond a dense step and what all methods take: masks, one byte per weight (two where whole filters
   are dropped), and one elementwise operation on the gradients. With `grow_batches` above 1, growth by gradient takes
-  one float per weight more. How training FLOPs are counted is said in [FLOPs](flops.md).
+  one float per weight more. [FLOPs](flops.md) says how training FLOPs are counted.
 
-## A knob for a sparsity
+## Finding the setting for a sparsity
 
-Given `sparsity`, `sis` searches for its tolerance and `vd` cuts to it in `finish()`. A trial of `str` is a whole
-training; `bisect_knob` chooses the next one, and says what it reached if it finds none:
+Given a `sparsity`, `sis` searches for its tolerance, and `vd` cuts to it in `finish()`. For `str` every trial is a
+whole training. `bisect_knob` chooses which setting to try next; if none comes near enough, its error says how near they
+came:
 
 ```python
 from granet.search import bisect_knob

@@ -20,20 +20,21 @@ from granet.studies.publish import publish
 _PAGE = """\
 # Pretrained networks
 
-Printed by `granet pretrained --markdown` from the index, `granet.list_pretrained()`.
+Sparse networks that come with the package, trained and packed. (This page is printed by `granet pretrained --markdown`
+from the index, `granet.list_pretrained()`.)
 
 ```python
 model = granet.load_pretrained("{example}")  # an nn.Module in eval mode
 ```
 
 {table}
-Each file is [packed](files.md) and comes with the package. The accuracy is that of the file, with the weights after the
+Each file is [packed](files.md). The accuracy is that of the file, with the weights after the
 last epoch of its run, on all test images and in `float32`. It may differ a little from that of the run, which computes
 in `bfloat16`; the weights of some files are rounded to that as well. `results/logs/RUN.json` has the recipe and the
 course of a run.
 
-The input is a batch of images of shape (N, 3, 32, 32), scaled to [0, 1], minus the mean of their channel and divided
-by its deviation:
+The input is a batch of images of shape (N, 3, 32, 32), scaled to [0, 1], then less the mean of their channel
+and divided by its standard deviation:
 
 {inputs}"""
 

@@ -32,13 +32,14 @@ _INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
 class Recipe:
     """What to train, on what, how, and to which sparsity.
 
-    Two runs of one recipe on one machine are equal, on a CPU if they have as many threads.
+    Two runs of one recipe on one machine are equal: on a CPU if they have the same number of threads, on a GPU if they
+    are `deterministic`.
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
     embedded digits. `width` multiplies all hidden widths of the model: a dense run of a narrow one is the Small-Dense
     baseline. `parent` is the folder of a finished run, or its name beside this one, for methods that start from
-    one. SGD throughout, as in the paper. With `stretch` 2 it takes twice the epochs, and so much more
-    arithmetic; everything written as a share of training stretches with it.
+    one. SGD throughout, as in the paper. `stretch` multiplies the epochs, and everything written as a share of training
+    stretches with them.
 
     Learning rate: after a linear `warm_up`, `schedule` "multistep" multiplies it by `gamma` at each milestone, "cosine"
     lets it fall to 0. `no_decay` are globs over names of parameters that weight decay leaves alone. `clip` above 0
@@ -47,9 +48,8 @@ class Recipe:
 
     `precision` is that of activations and products ("bfloat16" by autocast); weights and gradients are float32 always.
     `compile` fuses the forward and backward pass with `torch.compile`. `deterministic` makes a GPU repeat itself
-    exactly, at some cost in speed; a CPU does anyway. `observe` names what is watched (`granet.observers`);
-    it changes nothing in the training. `exclude` are globs over names of weights
-    that stay dense.
+    exactly, at some cost in speed; a CPU does anyway. `observe` names what is watched (`granet.observers`); it changes
+    nothing in the training. `exclude` are globs over names of weights that stay dense.
 
     After each epoch in `keep` the whole state is kept for others to branch from. With `branch_epoch` above 0 a run is
     such a branch: it goes on from what `parent` kept after that epoch, over the rest of the schedule, or for `hold`
