@@ -89,9 +89,7 @@ def test_how_far_all_cells_are_from_the_paper_together() -> None:
     """Those that it ran itself: it prints their deviation."""
     other, borrowed = replace(CELL, sparsity=0.95), replace(CELL, row="SNIP", std=None)
     ours = [Comparison(CELL, (0.0,), (93.1,)), Comparison(other, (0.0,), (93.5,)), Comparison(borrowed, (0.0,), (0.0,))]
-    told = (
-        "So the 2 cells that the paper ran itself, and we did, are +0.30 from it on average, with a deviation of 0.28"
-    )
+    told = "the 2 that we ran too are +0.30 from it on average, with a deviation of 0.28"
     assert told in page("cifar-main", ours)
     assert "ran itself" not in page("cifar-main", ours[1:])
 

@@ -67,7 +67,7 @@ def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
     places = measured(comparisons)
     tables = [headline(comparisons, model, data) for model, data in places]
     higher = ", ".join(f"{_higher(of(comparisons, *place)):.2f} on {NAMES[place[1]]}" for place in places)
-    tables.append(f"By the paper's choice of the epoch, ours would be so much higher, on average: {higher}.")
+    tables.append(f"Choosing the epoch as the paper does would add, on average: {higher}.")
     return before + README_BEGIN + "\n" + "\n".join(tables) + "\n" + README_END + after
 
 
@@ -115,8 +115,8 @@ def _by_papers_protocol(part: Sequence[Comparison]) -> str:
     own = [one.difference for one in chosen if one.difference is not None and one.cell.std is not None]
     if len(own) > 1:
         parts.append(
-            f"So the {len(own)} cells that the paper ran itself, and we did, are {statistics.mean(own):+.2f} from it on"
-            f" average, with a deviation of {statistics.stdev(own):.2f} between them.\n"
+            f"Of the cells that the paper ran itself, the {len(own)} that we ran too are {statistics.mean(own):+.2f}"
+            f" from it on average, with a deviation of {statistics.stdev(own):.2f} between them.\n"
         )
     return "\n".join(parts)
 
