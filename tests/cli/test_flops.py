@@ -107,7 +107,7 @@ def test_a_model_without_layers_to_sparsify_is_shown_dense(capsys: pytest.Captur
         ("resnet20 --input 3x32x32 --exclude stem.*", "exclude='stem.*'"),
         ("resnet20 --input 3x0x32", "input='3x0x32'"),
         ("resnet20 --input 32", "example_input of shape (1, 32)"),
-        ("resnet20 --input 3x32x32 --classes 0", "num_classes = 0"),
+        ("resnet20 --input 3x32x32 --classes 0", "num_classes=0"),
         ("resnet20 --input 3x32x32 --csv no/such/folder.csv", "csv='no/such/folder.csv': cannot be written"),
         ("resnet20 --input 3x32x32 --json .", "json='.': cannot be written"),
         ("resnet21 --input 3x32x32", "resnet21"),

@@ -68,7 +68,7 @@ def test_default_splits_are_the_papers(tmp_path: Path, write_cifar: Any) -> None
 @pytest.mark.parametrize("val", [-1, 3.0, True, "5"])
 def test_impossible_splits(val: Any, tmp_path: Path, write_cifar: Any) -> None:
     write_cifar(tmp_path, "cifar10", "binary")
-    with pytest.raises(ValueError, match=r"val = .*: must be a whole number from 0 to 19, cifar10 has 20"):
+    with pytest.raises(ValueError, match=r"val=.*: must be a whole number from 0 to 19, cifar10 has 20"):
         load("cifar10", data_dir=tmp_path, val=val)
 
 
@@ -103,7 +103,7 @@ def test_missing_files_come_with_directions(name: str, tmp_path: Path) -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(ValueError, match=r"data = 'cifar-10' is unknown; did you mean 'cifar10'\? known: cifar10, "):
+    with pytest.raises(ValueError, match=r"data='cifar-10': is unknown; did you mean 'cifar10'\? known: cifar10, "):
         load("cifar-10")
     assert list_datasets() == ("cifar10", "cifar100", "digits", "fashion-mnist", "imagenet", "mnist")
 
@@ -111,7 +111,7 @@ def test_unknown_name() -> None:
 def test_digits_have_one_split() -> None:
     size = len(load("digits").val_labels)
     assert len(load("digits", val=size).val_labels) == size
-    with pytest.raises(ValueError, match=f"val = 5: the split of digits is fixed, {size}"):
+    with pytest.raises(ValueError, match=f"val=5: the split of digits is fixed, {size}"):
         load("digits", val=5)
 
 

@@ -116,7 +116,7 @@ def test_centre_crop_takes_the_centre() -> None:
     out = np.asarray(ResizeCentreCrop(100, 50)(Image.fromarray(gradient), random.Random(0)))
     assert out.shape == (50, 50, 3)
     assert list(out[0, [0, -1], 0]) == [75, 124]
-    with pytest.raises(ValueError, match="size = 300: must be from 1 to resize, 256"):
+    with pytest.raises(ValueError, match="size=300: must be from 1 to resize, 256"):
         ResizeCentreCrop(256, 300)
 
 
@@ -137,7 +137,7 @@ def test_permutations_and_ranks() -> None:
     shares = [[index for _, index in sampler] for sampler in samplers]
     assert [len(share) for share in shares] == [len(sampler) for sampler in samplers] == [25] * 4
     assert len({index for share in shares for index in share}) == 100
-    with pytest.raises(ValueError, match="rank = 4: must be from 0 to 3"):
+    with pytest.raises(ValueError, match="rank=4: must be from 0 to 3"):
         EpochSampler(10, rank=4, ranks=4)
 
 

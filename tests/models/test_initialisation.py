@@ -84,5 +84,5 @@ def test_same_seed_same_weights() -> None:
 
 @pytest.mark.parametrize("depth", [2, 18, 21, 0, -4])
 def test_impossible_depths_are_refused(depth: int) -> None:
-    with pytest.raises(ValueError, match=f"depth = {depth}: a CIFAR ResNet has 6n \\+ 2 layers"):
+    with pytest.raises(ValueError, match=f"depth={depth}: a CIFAR ResNet has 6n \\+ 2 layers"):
         resnet_cifar(depth)

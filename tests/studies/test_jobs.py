@@ -94,7 +94,7 @@ def test_a_run_without_data_or_that_leaves_the_interpreter_fails_alone(
     leaving = replace(RECIPES[0], model="leaving:net")
     events = how([lost, leaving, RECIPES[0]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
     ends = {event.recipe: event.error for event in events if event.record is None}
-    assert ends[lost].startswith("ValueError: data = 'nowhere' is unknown") and ends[leaving] == "SystemExit: 3"
+    assert ends[lost].startswith("ValueError: data='nowhere': is unknown") and ends[leaving] == "SystemExit: 3"
     assert ends[RECIPES[0]] is None
 
 

@@ -58,14 +58,14 @@ def load(
     if name == "digits":
         data = digits()
         if val not in (None, len(data.val_labels)):
-            raise ValueError(f"val = {val}: the split of digits is fixed, {len(data.val_labels)} images for validation")
+            raise ValueError(f"val={val}: the split of digits is fixed, {len(data.val_labels)} images for validation")
         return data
     if name == "imagenet":
         if val is not None:
-            raise ValueError(f"val = {val}: the split of imagenet is fixed by its folders")
+            raise ValueError(f"val={val}: the split of imagenet is fixed by its folders")
         return image_folders(name, data_dir=data_dir)
     if name not in _FROM_FILES:
         near = difflib.get_close_matches(name, list_datasets(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"data = {name!r} is unknown; {hint}known: {', '.join(list_datasets())}")
+        raise ValueError(f"data={name!r}: is unknown; {hint}known: {', '.join(list_datasets())}")
     return _FROM_FILES[name](data_dir, val)

@@ -48,9 +48,9 @@ def draw_moves(count: int, *, pad: int, flip: float = 0.5, generator: torch.Gene
     They are drawn on the generator's device. Draw with a CPU generator to get the same moves for every device.
     """
     if pad < 0:
-        raise ValueError(f"pad = {pad}: must be 0 or more")
+        raise ValueError(f"pad={pad}: must be 0 or more")
     if not 0 <= flip <= 1:
-        raise ValueError(f"flip = {flip}: must be a probability from 0 to 1")
+        raise ValueError(f"flip={flip}: must be a probability from 0 to 1")
     top, left = torch.randint(2 * pad + 1, (2, count), generator=generator, device=generator.device)
     mirrored = torch.rand(count, generator=generator, device=generator.device) < flip
     return Moves(top, left, mirrored)
@@ -64,12 +64,12 @@ def apply_moves(images: Tensor, moves: Moves, *, pad: int, mode: PadMode) -> Ten
     normalisation.
     """
     if mode not in get_args(PadMode):
-        raise ValueError(f"mode = {mode!r}: must be one of {', '.join(get_args(PadMode))}")
+        raise ValueError(f"mode={mode!r}: must be one of {', '.join(get_args(PadMode))}")
     count, channels, height, width = images.shape
     if len(moves) != count:
         raise ValueError(f"moves for {len(moves)} images, there are {count}")
     if mode == "reflect" and pad >= min(height, width):
-        raise ValueError(f"pad = {pad}: reflection needs less than the image's side, {min(height, width)}")
+        raise ValueError(f"pad={pad}: reflection needs less than the image's side, {min(height, width)}")
     rows = torch.arange(height, device=images.device) + (moves.top[:, None] - pad)
     columns = torch.arange(width, device=images.device).expand(count, width)
     columns = torch.where(moves.mirrored[:, None], width - 1 - columns, columns) + (moves.left[:, None] - pad)
@@ -90,7 +90,7 @@ def affine(
     Computed once and kept on the device, so that normalising makes no host copy.
     """
     if len(mean) != len(std) or not all(deviation > 0 for deviation in std):
-        raise ValueError(f"std = {tuple(std)}: must be positive and as many as mean has, {len(mean)}")
+        raise ValueError(f"std={tuple(std)}: must be positive and as many as mean has, {len(mean)}")
     scale = torch.tensor([1 / (255 * deviation) for deviation in std], dtype=torch.float32, device=device)
     shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32, device=device)
     return scale.view(1, -1, 1, 1), shift.view(1, -1, 1, 1)

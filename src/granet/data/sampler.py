@@ -30,7 +30,7 @@ class EpochSampler(Sampler[tuple[int, int]]):
 
     def __init__(self, count: int, *, seed: int = 0, rank: int = 0, ranks: int = 1) -> None:
         if not 0 <= rank < ranks:
-            raise ValueError(f"rank = {rank}: must be from 0 to {ranks - 1}")
+            raise ValueError(f"rank={rank}: must be from 0 to {ranks - 1}")
         self.count, self.seed, self.rank, self.ranks, self.epoch = count, seed, rank, ranks, 0
 
     def set_epoch(self, epoch: int) -> None:

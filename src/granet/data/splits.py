@@ -31,7 +31,7 @@ def split_off(
     total = len(images)
     if isinstance(val, bool) or not isinstance(val, int) or val < 0:
         allowed = f"a whole number from 0 to {total - 1}"
-        raise ValueError(f"val = {val!r}: must be {allowed}, {name} has {total} training images")
+        raise ValueError(f"val={val!r}: must be {allowed}, {name} has {total} training images")
     if val >= total:  # mostly a default that nobody typed, so it is the files that are spoken of
         raise ValueError(f"{name}: its files hold {total:,} training images, too few to keep {val:,} for validation")
     kept = total - val

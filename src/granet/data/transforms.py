@@ -60,7 +60,7 @@ class ResizeCentreCrop:
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= self.resize:
-            raise ValueError(f"size = {self.size}: must be from 1 to resize, {self.resize}")
+            raise ValueError(f"size={self.size}: must be from 1 to resize, {self.resize}")
 
     def __call__(self, image: Image.Image, choices: random.Random) -> Image.Image:
         """The transformed copy of `image`."""

@@ -50,7 +50,7 @@ def list_models() -> tuple[str, ...]:
 def create_model(
     name: str, *, num_classes: int, width: float = 1.0, in_channels: int | None = None, **options: Any
 ) -> nn.Module:
-    """Builds a network that returns logits for `num_classes` classes, freshly initialised.
+    """Build a network that returns logits for `num_classes` classes, freshly initialised.
 
     `name` is one of `list_models()`; or `timm:NAME` for a model of the timm library; or `package.module:function` for
     any importable callable that returns an `nn.Module`.
@@ -60,7 +60,7 @@ def create_model(
     something: a factory that cannot do it is an error. `in_channels=None` leaves the factory's own default.
     """
     if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
-        raise ValueError(f"num_classes = {num_classes!r}: must be a whole number, 1 or more")
+        raise ValueError(f"num_classes={num_classes!r}: must be a whole number, 1 or more")
     facts = {"num_classes": num_classes} | ({} if in_channels is None else {"in_channels": in_channels})
     if name.startswith("timm:"):
         return _timm_model(name.removeprefix("timm:"), facts, width, options)
@@ -70,14 +70,14 @@ def create_model(
         near = difflib.get_close_matches(name, _FACTORIES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
-            f"model = {name!r} is unknown; {hint}known: {', '.join(list_models())}, "
+            f"model={name!r}: is unknown; {hint}known: {', '.join(list_models())}, "
             "timm:NAME, or package.module:function"
         )
     return _call(name, _FACTORIES[name], facts, width, options)
 
 
 def _call(name: str, factory: Factory, facts: dict[str, int], width: float, options: dict[str, Any]) -> nn.Module:
-    """Calls `factory` with the facts its signature takes and with everything that was asked for."""
+    """Call `factory` with the facts its signature takes and with everything that was asked for."""
     parameters = inspect.signature(factory).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     arguments: dict[str, Any] = {key: value for key, value in facts.items() if takes_any or key in parameters}
@@ -88,7 +88,7 @@ def _call(name: str, factory: Factory, facts: dict[str, int], width: float, opti
     if "width" in parameters:
         arguments["width"] = width
     elif width != 1:
-        raise ValueError(f"width = {width}: model {name!r} has no width multiplier, only 1 is possible")
+        raise ValueError(f"width={width}: model {name!r} has no width multiplier, only 1 is possible")
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
@@ -106,13 +106,13 @@ def _imported(name: str) -> Factory:
     try:
         target: Any = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise ValueError(f"model = {name!r}: cannot import module {module_name!r} ({error})") from error
+        raise ValueError(f"model={name!r}: cannot import module {module_name!r} ({error})") from error
     for part in attribute.split("."):
         if not hasattr(target, part):
-            raise ValueError(f"model = {name!r}: module {module_name!r} has no {attribute!r}")
+            raise ValueError(f"model={name!r}: module {module_name!r} has no {attribute!r}")
         target = getattr(target, part)
     if not callable(target):
-        raise ValueError(f"model = {name!r}: {attribute!r} is {type(target).__name__}, not a callable")
+        raise ValueError(f"model={name!r}: {attribute!r} is {type(target).__name__}, not a callable")
     factory: Factory = target
     return factory
 
@@ -122,13 +122,13 @@ def _timm_model(name: str, facts: dict[str, int], width: float, options: dict[st
     try:
         timm: Any = importlib.import_module("timm")
     except ImportError as error:
-        raise ValueError(f"model = 'timm:{name}' needs the timm library (pip install timm): {error}") from error
+        raise ValueError(f"model='timm:{name}' needs the timm library (pip install timm): {error}") from error
     if width != 1:
-        raise ValueError(f"width = {width}: timm models have no width multiplier here, only 1 is possible")
+        raise ValueError(f"width={width}: timm models have no width multiplier here, only 1 is possible")
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=3)
         hint = f"; near: {', '.join(near)}" if near else ""
-        raise ValueError(f"model = 'timm:{name}': timm has no model {name!r}{hint}")
+        raise ValueError(f"model='timm:{name}': timm has no model {name!r}{hint}")
     spelling = {"num_classes": "num_classes", "in_channels": "in_chans"}
     model: nn.Module = timm.create_model(name, **{spelling[key]: value for key, value in facts.items()}, **options)
     return model

@@ -16,5 +16,5 @@ def scale_channels(channels: Sequence[int], width: float) -> tuple[int, ...]:
     (22, 44, 87, 174)
     """
     if not 0 < width < float("inf"):
-        raise ValueError(f"width = {width}: the width multiplier must be a positive number")
+        raise ValueError(f"width={width}: the width multiplier must be a positive number")
     return tuple(max(1, round(count * width)) for count in channels)
