@@ -68,7 +68,7 @@ class Followers:
     readers: dict[str, Reader] = field(default_factory=dict)
     flow: Flow = field(default_factory=Flow)
     loose: list[str] = field(default_factory=list)
-    """Biases that another optimizer trains: they cannot be held, and what they are added to is heard."""
+    """Biases that another optimizer trains: they cannot be held at zero, so what they are added to is not silent."""
 
     @property
     def held(self) -> list[SparseLayer]:

@@ -32,7 +32,7 @@ class GradientMemory(Protocol):
         ...
 
     def recall(self, layer: SparseLayer) -> Tensor | None:
-        """What stands in for the last gradient at an update; None where that itself is read."""
+        """What an update reads in place of the last gradient; None if it reads that."""
         ...
 
     def updated(self, layers: Sequence[SparseLayer]) -> None:

@@ -55,7 +55,7 @@ class History:
         active: Tensor,
         ever_active: Tensor | None = None,
     ) -> None:
-        ever = pruned if ever_active is None else ever_active  # some number in its place
+        ever = pruned if ever_active is None else ever_active  # a number to fill its place
         numbers = torch.hstack([pruned, regrown, accepted.long(), ever, active])
         event = None
         if numbers.device.type == "cuda":

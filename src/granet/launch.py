@@ -14,10 +14,10 @@ def launch(kernel: Any, programs: int, tensors: Sequence[Tensor], *constants: Ha
     """``kernel[(programs,)](*tensors, *constants)``, on the current device.
 
     Triton looks at the type and the alignment of every argument of every launch to find out whether it has compiled
-    such a kernel. Here the constants alone tell. So the tensors must have the same types each time, and be whole: those
-    are aligned, parts of others may not be.
+    such a kernel. Here the constants alone tell. So the tensors must have the same types each time, and none may be a
+    part of another: a part may begin at an address that is not aligned.
     """
-    key = (id(kernel), tensors[0].get_device(), *constants)  # to hash a kernel takes long
+    key = (id(kernel), tensors[0].get_device(), *constants)  # hashing a kernel takes long
     ready = _READY.get(key)
     if ready is None:
         _READY[key] = kernel[(programs,)](*tensors, *constants)

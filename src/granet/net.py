@@ -45,7 +45,7 @@ class SparseNet(ProposedMasks):
             budget = ranking.global_counts(self._left_by(sparsity), floors)
         else:
             shares = self._of_movable(to_device(self.shares(sparsity, scope), self.device))
-            # Rounding may ask back what is gone.
+            # A share may be rounded to more than its layer has left; then others keep the difference.
             budget = self._whole(fill(torch.minimum(shares, before), before, shares.sum()))
         self._counts = torch.where(self._accept, budget, before)
         self.pruned = self.pruned + (before - self._counts).sum()

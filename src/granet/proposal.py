@@ -86,7 +86,7 @@ class ProposedMasks:
     def zero_pruned(self) -> None:
         """What is switched off so far becomes zero now: should it come back in this proposal, it starts anew."""
         if self._thinning is not None:
-            self._thinning[1].select(self._counts)  # and may be thinned on
+            self._thinning[1].select(self._counts)  # without settling: a later move may thin it further
         self._write()
         self._zero()
 

@@ -14,7 +14,7 @@ from torch import Tensor
 class Row(Sequence[Tensor]):
     """A flat tensor as the tensors it is made of, in the shapes and layouts of others.
 
-    To cut it apart keeps the host busy for long, if there are many. So it is not done before one of them is looked at.
+    Cutting it into many tensors keeps the host busy, so it is put off until one of them is looked at.
     """
 
     def __init__(self, whole: Tensor, like: Sequence[Tensor]) -> None:

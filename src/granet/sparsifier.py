@@ -18,7 +18,7 @@ from granet.mask_updates import MaskUpdates
 from granet.methods import Method, method_name
 from granet.pattern_net import make_net
 from granet.probe import Batch, Loss, Probe
-from granet.sparsifier_checks import check_floor, check_held, check_optimizer
+from granet.sparsifier_checks import check_floor, check_held
 from granet.sparsifier_state import read_state, write_state
 from granet.step_hooks import StepHooks, hooked_owners
 from granet.trained import take_over
@@ -60,7 +60,8 @@ def sparsify(
         raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
     if not isinstance(seed, int):
         raise ValueError(f"seed={seed!r}: must be a whole number")
-    check_optimizer(optimizer)
+    if not isinstance(optimizer, Optimizer):
+        raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
     layers = find_layers(model, include, exclude, seed)
     for layer in layers:
         if layer.weight.is_meta:
@@ -128,7 +129,7 @@ class Sparsifier:
 
     @property
     def in_use(self) -> dict[str, Tensor]:
-        """Name to mask of all that is held at zero: the same as :attr:`masks`, but under ``pattern="filter"``.
+        """Name to mask of all that is held at zero: the same as :attr:`masks`, except under ``pattern="filter"``.
 
         There a weight is in use only if it is active and reads a channel that is not silent for good, and biases have
         masks too. Files and FLOPs are smaller by these masks; sparsity counts filters.
@@ -221,11 +222,12 @@ class Sparsifier:
         return self.method.step_on_update or not self._updates.is_next(self._clock)
 
     def _show(self) -> None:
-        """The weights are to be those that the model is evaluated with."""
+        """Put back the weights that the model is evaluated with, if a step left what is hidden in their place."""
         if self._hidden is not None:
             self._hidden.leave()
 
     def _give_up(self) -> None:
+        """The optimizer skipped its step, so the clock stands still and the gradients kept for it are no good."""
         self._show()
         self._updates.forget_gradients()
 
@@ -290,7 +292,7 @@ class Sparsifier:
 
         Call it when training is over. Does nothing for methods that hide nothing, and nothing when called again.
         Training may go on after it; it then fine-tunes the weights that are left. What ``str`` and ``vd`` have added to
-        the optimizer leaves it; its groups stay, empty, until :meth:`remove`, for schedulers count on them.
+        the optimizer leaves it; its parameter groups stay, empty, until :meth:`remove`: schedulers count on them.
         """
         if self._hidden is not None:
             self._show()

@@ -23,11 +23,6 @@ def check_floor(floor: int, layers: Sequence[SparseLayer], sparsity: float) -> N
         )
 
 
-def check_optimizer(optimizer: Optimizer) -> None:
-    if not isinstance(optimizer, Optimizer):
-        raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
-
-
 def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer], taken: Iterable[SparseLayer]) -> None:
     """ValueError unless the optimizer trains all these weights, and none of them is ``taken`` already."""
     others = {id(layer.weight) for layer in taken}

@@ -19,7 +19,7 @@ def to_device(values: Any, device: torch.device) -> Tensor:
 def constant(values: int | Iterable[int], device: torch.device) -> Tensor:
     """The same, found again by its contents when asked for once more; not to be written to.
 
-    Kept for each stream apart: on another stream, the copy to the device might not be done yet.
+    Each stream has its own: on another stream, the copy to the device might not be done yet.
     """
     return _kept(values if isinstance(values, int) else tuple(values), device, stream_of(device))
 

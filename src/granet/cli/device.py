@@ -7,7 +7,7 @@ import os
 import torch
 
 STREAMS = 5
-"""Runs at once on a GPU, unless something else is asked for: what a large one is nearly full with."""
+"""Runs at once on a GPU, unless something else is asked for: enough to nearly fill a large one."""
 
 
 def choose_device(name: str | None, embedded: bool) -> torch.device:

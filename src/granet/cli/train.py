@@ -67,7 +67,7 @@ class Train:
     epochs: int | None = None
     """Passes over the training images."""
     stretch: float | None = None
-    """Train so many times as long; everything written as a share of training stretches with it."""
+    """Multiply the epochs by this; everything written as a share of training stretches with them."""
     batch_size: int | None = None
     """Images per optimizer step."""
     lr: float | None = None

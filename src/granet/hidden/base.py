@@ -32,7 +32,7 @@ class Hidden(ABC):
         self._inside = False
 
     def prepare(self, clock: Clock) -> None:  # noqa: B027 (nothing, for most)
-        """Before a step: what the host knows. The clock shows the steps taken."""
+        """Before a step: whatever needs the host. The clock shows the steps taken so far."""
 
     @abstractmethod
     def pull_back(self) -> None:

@@ -44,7 +44,7 @@ class Method(ABC):
     takes_pattern: ClassVar[bool] = False
     """It works with patterns, not only on single weights: with blocks, filters and what ``takes_groups`` names."""
     takes_groups: ClassVar[tuple[str, ...]] = ("N:M", "fan-in")
-    """Which patterns it keeps to that ask for so many weights of each group. A threshold cannot promise a number."""
+    """Of the patterns that ask for a number of weights in each group, those it keeps to. A threshold promises none."""
     needs_gradient: ClassVar[bool] = False
     """Growth reads the dense gradient, so it is kept on update steps."""
     needs_rate: ClassVar[bool] = False
@@ -203,14 +203,14 @@ class MethodInfo:
     """What sets the sparsity, without ``has_target``."""
     cost: str = ""
     """What it takes beyond a dense step and a mask: memory, passes, another run."""
+    before_training: bool = False
     dense_to_sparse: bool = False
     sparse_to_sparse: bool = False
     regrows: bool = False
+    """Weights that are gone may return."""
     changes_masks: bool = True
     has_target: bool = True
     """Ends at the sparsity asked for; without, the sparsity follows from other settings."""
-
-    before_training: bool = False
 
     @property
     def when(self) -> str:
@@ -264,7 +264,7 @@ M = TypeVar("M", bound=type[Method])
 
 
 def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
-    """Make a method known by name; the summary is the first line of its docstring, `facts` are `MethodInfo`'s."""
+    """Make a method known by name. ``facts`` are fields of `MethodInfo`; the summary is the docstring's first line."""
 
     def add(cls: M) -> M:
         summary = (cls.__doc__ or "").strip().splitlines()[0]

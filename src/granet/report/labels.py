@@ -10,7 +10,6 @@ from granet.report.read import ReportedRun
 # Told apart by most eyes, on white and on black.
 _COLOURS = ("#2f7ed8", "#e0762f", "#2ca58d", "#b455c4", "#a88410", "#d64550", "#6f7f94", "#8c6bd8")
 
-
 _OTHER = {"method", "model", "data", "observe", "keep"}
 """Settings that are told in another way, or that no result depends on."""
 LONGEST = 70

@@ -28,7 +28,7 @@ def prepare_device(device: torch.device, deterministic: bool) -> None:
 
 
 def alone() -> bool:
-    """Whether this run has the GPU to itself: those side by side have each a stream of their own."""
+    """Whether this run has the GPU to itself: runs side by side do not train on the default stream."""
     return torch.cuda.current_stream() == torch.cuda.default_stream()
 
 

@@ -21,10 +21,11 @@ class Event(Protocol):
 
 
 class Leash:
-    """Called after each step: waits until the one as many steps before as there are events is done.
+    """Called after each step: with n events, waits until the n-th step before this one is done.
 
-    Without it the host hands out a whole epoch at once. What has to wait until a GPU is through with all of its work,
-    as an allocation or the capture of another run's step, would then wait for the epochs of all runs beside it.
+    Without it the host hands the GPU a whole epoch at once. What has to wait until a GPU is through with all of its
+    work, such as an allocation or the capture of another run's step, would then wait for the epochs of all runs beside
+    it.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -37,5 +38,5 @@ class Leash:
 
 
 def cuda_leash() -> Leash:
-    """Of this thread's current GPU; its thread sleeps while it waits."""
+    """Of the current GPU; the thread sleeps while it waits."""
     return Leash([torch.cuda.Event(blocking=True) for _ in range(STEPS)])  # type: ignore[no-untyped-call]
