@@ -78,7 +78,6 @@ def png(
 ) -> bytes:
     """The curves, and below them the layers' bars of each group of runs (given by their indices)."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -90,7 +89,6 @@ def png(
         columns = max(1, min(3, len(names), LETTERS // (max(map(len, names)) + 6)))
         legend = 0.4 + 0.25 * -(-len(names) // columns)
         figure = Figure(figsize=(11, sum(heights) + legend), layout="constrained")
-        FigureCanvasAgg(figure)
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
         for index, curve in enumerate(curves):
             axes = figure.add_subplot(grid[divmod(index, 2)])

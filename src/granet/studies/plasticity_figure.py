@@ -86,12 +86,10 @@ def write_figure(
 ) -> None:
     """One figure at `path` with each of these endings."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size(study), layout="constrained")
-        FigureCanvasAgg(figure)
         paint(figure, study, points, drops)
         figure.suptitle(name, x=0.01, horizontalalignment="left", wrap=True)
         for ending in endings:

@@ -48,13 +48,11 @@ def against_flops(comparisons: Sequence[Comparison], path: Path) -> None:
 
 def _draw(panels: Sequence[Paint], path: Path) -> None:
     """The panels in rows of two, and one legend for all of them at the side."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)
     drawing = Figure(figsize=(6 * columns + 2.5, 4.2 * rows), layout="constrained")
-    FigureCanvasAgg(drawing)
     named: dict[str, Any] = {}
     for place, paint in enumerate(panels, start=1):
         axes = drawing.add_subplot(rows, columns, place)

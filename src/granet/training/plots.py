@@ -11,12 +11,10 @@ from granet.training.records import EpochRecord
 
 def plot_run(records: Sequence[EpochRecord], path: Path, title: str) -> None:
     """Write a PNG with the accuracies above and the sparsity below, by epoch. Needs matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     epochs = [record.epoch for record in records]
     figure = Figure(figsize=(7, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     above.plot(epochs, [100 * record.train_accuracy for record in records], label="train", color="0.7")
     if all(record.val_accuracy is not None for record in records):
