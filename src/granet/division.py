@@ -1,4 +1,4 @@
-"""A whole number of weights divided among layers in proportion to something, with room for only so many in each."""
+"""A whole number of weights divided among layers in proportion to something, with limited room in each."""
 
 from __future__ import annotations
 

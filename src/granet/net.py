@@ -123,7 +123,7 @@ class SparseNet(ProposedMasks):
 
     @torch.no_grad()
     def drop(self, counts: Tensor, score: Score) -> Tensor:
-        """Switch off so many weights of each layer, those with the smallest scores; a layer keeps its floor.
+        """Switch off ``counts`` weights of each layer, those with the smallest scores; a layer keeps its floor.
 
         Returns how many went: whole quanta, at most as many as asked.
         """
@@ -149,9 +149,9 @@ class SparseNet(ProposedMasks):
 
     @torch.no_grad()
     def grow(self, counts: Tensor, score: Score) -> None:
-        """Switch on so many inactive weights of each layer, those with the largest scores; at most all there are.
+        """Switch on ``counts`` inactive weights of each layer, those with the largest scores; at most all there are.
 
-        As many as make whole quanta of what is active then.
+        Rounded down, so that what is then active is a whole number of quanta.
         """
         after = self._counts + torch.minimum(counts * self._accept, self.room)
         self._grow((after // self.quanta * self.quanta - self._counts).clamp(min=0), score)
@@ -192,7 +192,7 @@ class SparseNet(ProposedMasks):
         return (self._left_by(sparsity) - self._counts.sum()).clamp(min=0)
 
     def share_out(self, total: Tensor, shares: Tensor) -> Tensor:
-        """So many weights divided among the layers in proportion to ``shares``, as there is room, in whole quanta."""
+        """``total`` weights divided among the layers in proportion to ``shares``, as there is room, in whole quanta."""
         return divide(total, shares, self.room, self.quanta)
 
     def _left_by(self, sparsity: float) -> Tensor:

@@ -96,7 +96,7 @@ def plasticity(
 
 @dataclass
 class PlasticityProbe:
-    """Probes every so many epochs of a training loop: ``probe(epoch)`` at the end of each.
+    """Probes a training loop once in ``every`` epochs: call ``probe(epoch)`` at the end of each epoch.
 
     probe = granet.PlasticityProbe(5, model, optimizer, loader, loss, evaluate, {"steps": 100})
     for epoch in range(1, 161):
@@ -148,7 +148,7 @@ def _train(
 
 
 def _cycle(batches: Iterable[tuple[Any, Any]], count: int) -> Iterator[tuple[Any, Any]]:
-    """So many batches, from the start again where there are fewer."""
+    """``count`` batches, from the start again where there are fewer."""
     done = 0
     while done < count:
         at_start = done

@@ -22,7 +22,7 @@ def choose_device(name: str | None, embedded: bool) -> torch.device:
 
 
 def choose_threads(threads: int | None, embedded: bool = False) -> None:
-    """So many CPU threads; by default 1 for the embedded data, whose network is too small to gain much from more."""
+    """Use that many CPU threads; by default 1 for the embedded data, whose network is too small to gain from more."""
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads!r}: must be 1 or more")
     if threads is not None or embedded:

@@ -101,7 +101,7 @@ class FlopsReport:
         return dataclasses.replace(self, included=kinds or KINDS)
 
     def with_active(self, active: Mapping[str, int]) -> FlopsReport:
-        """The same pass with so many active weights in the named parameters: sparse = dense * active / weights.
+        """The same pass with these numbers of active weights in parameters: sparse = dense * active / weights.
 
         Exact if each use of a parameter reads all of it; of a part, the parameter's mean density is assumed. Names
         that no product uses cost nothing.

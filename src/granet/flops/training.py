@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What so many optimizer steps cost, with one example input in each."""
+    """What a number of optimizer steps cost, with one example input in each."""
 
     steps: int
     flops: int
@@ -90,7 +90,7 @@ class TrainingFlops:
         return TrainingFlops(report, tuple(active), tuple(active.values()), sparsifier.method.dense_gradient, batches)
 
     def forward(self, active: Sequence[int]) -> int:
-        """f_S: FLOPs of a forward pass with so many active weights in each layer."""
+        """f_S: FLOPs of a forward pass with these numbers of active weights in the layers."""
         if len(active) != len(self.layers):
             raise ValueError(
                 f"active={tuple(active)!r}: must have one number for each of the {len(self.layers)} layers"

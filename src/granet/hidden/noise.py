@@ -117,7 +117,7 @@ class VariationalNoise(Hidden):
             if layer.weight.grad is not None and variance.grad is None and layer.name not in self._said:
                 self._said.add(layer.name)
                 warnings.warn(
-                    f"granet: method='vd': {layer.name!r} had a gradient but no noise, for its module was not called "
+                    f"granet: method='vd': {layer.name!r} had a gradient but no noise: its module was not called "
                     f"in training mode, or was compiled before; exclude={layer.name!r} leaves it dense",
                     stacklevel=2,
                 )

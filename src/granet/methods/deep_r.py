@@ -40,7 +40,7 @@ class DeepR(Method):
     noise: float = 1e-5
     """Standard deviation of the noise for each unit of learning rate."""
     log_every: int = 1000
-    """Masks change at every step; one step of so many goes into the history."""
+    """Masks change at every step; only the multiples of this go into the history."""
 
     needs_rate: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True

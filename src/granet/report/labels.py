@@ -25,7 +25,7 @@ def labels(runs: Sequence[ReportedRun]) -> list[str]:
 
 
 def colours(count: int) -> list[str]:
-    """So many colours, as `#rrggbb`."""
+    """That many colours, as `#rrggbb`."""
     if count <= len(_COLOURS):
         return list(_COLOURS[:count])
     wheel = [colorsys.hls_to_rgb(index / count, 0.42, 0.65) for index in range(count)]

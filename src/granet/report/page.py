@@ -161,7 +161,7 @@ def _budget(run: ReportedRun, label: str, colour: str, name: str) -> str:
 
 
 def _counts(weights: int, budgets: Mapping[str, int]) -> dict[str, Cell]:
-    """Cells of a layer that has so many active weights of `weights` under each of the budgets."""
+    """Cells of a layer with that many `weights`, of which each of the budgets leaves some active."""
     cells = {"weights": number(f"{weights:,}")}
     for suffix, active in budgets.items():
         cells[f"active{suffix}"] = number(f"{active:,}")

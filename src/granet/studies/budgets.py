@@ -105,7 +105,7 @@ def printed_budgets() -> dict[str, Budget]:
 
 
 def fixed_budgets(report: FlopsReport, total: int) -> list[Budget]:
-    """ERK and uniform with exactly so many active weights."""
+    """ERK and uniform with exactly ``total`` active weights."""
     shared = fixed_counts([row.shape for row in report.rows], total)
     return [Budget(name, report, (tuple(counts),)) for name, counts in shared.items()]
 

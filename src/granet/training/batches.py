@@ -30,7 +30,7 @@ def normaliser(
 class Batches:
     """Shuffled, augmented and normalised training batches; each call of `epoch` draws the next epoch.
 
-    `crop` shifts each image by up to so many pixels, `padding` says what moves in; `flip` mirrors half of them. The
+    `crop` shifts each image by up to that many pixels, `padding` says what moves in; `flip` mirrors half of them. The
     incomplete batch at the end is left out, so all batches have one shape. The random choices of an epoch are drawn on
     the CPU from one seeded generator and sent over once: every device sees the same batches, and no step waits.
     """

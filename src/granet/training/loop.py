@@ -193,7 +193,7 @@ class Training:
         return self._share * self._report.with_active(count_active(self.sparsifier.in_use)).ratio
 
     def _train_flops(self, steps: int) -> float:
-        """What so many steps took, as a share of a whole dense training without stretch."""
+        """What that many steps took, as a share of a whole dense training without stretch."""
         if self._cost is None or self.sparsifier is None:
             return self._share * steps / self._base_steps
         if self._branched is None:

@@ -61,8 +61,8 @@ class Run:
     def epochs(self, checkpoint_every: float = 20.0, stop: Callable[[], bool] = lambda: False) -> Iterator[EpochRecord]:
         """Train to the end and write all files.
 
-        A checkpoint is written when so many seconds have passed since the last, and when ``stop`` says True: then the
-        run ends with KeyboardInterrupt, to be taken up again.
+        A checkpoint is written when ``checkpoint_every`` seconds have passed since the last, and when ``stop`` says
+        True: then the run ends with KeyboardInterrupt, to be taken up again.
         """
         if self.summary is not None:
             return
