@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from granet.filters import Followers
 from granet.history import History
@@ -18,9 +18,10 @@ class Zeros:
     """The zeros of some layers and, where whole filters are dropped, of what follows these.
 
     With masked gradients nearly every optimizer leaves inactive weights at zero. Some move them all the same (Muon
-    mixes the gradients of a matrix, L-BFGS those of several steps); that is noticed, and from then on the weights are
-    masked after every step. The host waits for the device to look at weights, so this is done only after the first
-    step with masks and after the first one with changed masks, once the learning rate is above zero.
+    mixes the gradients of a matrix); that is noticed, and from then on the weights are masked after every step. The
+    host waits for the device to look at weights, so this is done only after the first step with masks and after the
+    first one with changed masks, once their learning rate is above zero. L-BFGS mixes the gradients of several steps,
+    which shows in some steps and not in others, so there weights are masked from the start.
     """
 
     def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
@@ -28,7 +29,7 @@ class Zeros:
         self._layers = followers.held if followers else list(layers)
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
-        self._leaking = False
+        self._leaking = isinstance(optimizer, LBFGS)
         self._look_due = False
         self._looks_left = 2
 
@@ -84,8 +85,12 @@ class Zeros:
             self.enforce()
 
     def _rates_above_zero(self) -> bool:
-        """Whether the step moved anything: a warm-up may begin with a learning rate of zero."""
-        return any(float(group.get("lr", 1.0)) != 0 for group in self._optimizer.param_groups)
+        """Whether the step moved any of the layers: a warm-up may begin with a learning rate of zero."""
+        held = {id(layer.weight) for layer in self._layers}
+        return any(
+            float(group.get("lr", 1.0)) != 0 and any(id(parameter) in held for parameter in group["params"])
+            for group in self._optimizer.param_groups
+        )
 
     def zero(self) -> None:
         """Make zero what the masks say is inactive, in the midst of an update; what follows the layers can wait."""

@@ -56,6 +56,18 @@ def test_lbfgs_is_masked_after_an_update_that_was_skipped(kit: Kit) -> None:
         kit.check_zeros(sparsifier)
 
 
+def test_lbfgs_is_masked_after_a_step_that_moved_nothing(kit: Kit) -> None:
+    """The first one with changed masks may be such a step; directions of before come back in later ones."""
+    model = kit.net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+    for step, batch in enumerate(kit.batches(STEPS), start=1):
+        # Steps without a loss to speak of end before they move: those on which L-BFGS would be looked at.
+        optimizer.param_groups[0]["tolerance_grad"] = torch.inf if step in (1, 3) else 1e-7
+        lbfgs_step(kit, model, optimizer, batch)
+        kit.check_zeros(sparsifier)
+
+
 class Inherited(torch.optim.SGD):
     """Does something of its own and leaves the rest to the step it overrides."""
 
@@ -237,4 +249,18 @@ def test_a_warm_up_from_zero_hides_no_optimizer_that_moves_inactive_weights(kit:
         kit.backward(model, batch)
         optimizer.step()
         warm_up.step()
+        kit.check_zeros(sparsifier)
+
+
+def test_a_warm_up_of_the_sparse_weights_alone_hides_it_neither(kit: Kit) -> None:
+    model = kit.net()
+    biases = [parameter for parameter in model.parameters() if parameter.ndim == 1]
+    weights = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    optimizer = Everywhere([{"params": biases}, {"params": weights, "lr": 0.0}])
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.8))
+    for step, batch in enumerate(kit.batches(6)):
+        optimizer.param_groups[1]["lr"] = 0.02 * (step > 2)
+        optimizer.zero_grad()
+        kit.backward(model, batch)
+        optimizer.step()
         kit.check_zeros(sparsifier)
