@@ -69,6 +69,8 @@ class Followers:
     flow: Flow = field(default_factory=Flow)
     loose: list[str] = field(default_factory=list)
     """Biases that another optimizer trains: they cannot be held at zero, so what they are added to is not silent."""
+    silent: bool = False
+    """Whether dropped filters output zero."""
 
     @property
     def held(self) -> list[SparseLayer]:
@@ -79,6 +81,7 @@ class Followers:
 
     def let_go(self) -> None:
         """Mask nothing besides the layers."""
+        self.silent = False
         for _, bias in self.biases:
             bias.mask.fill_(True)
         for reader in self.readers.values():
@@ -93,12 +96,17 @@ class Followers:
             torch._foreach_copy_([held for held, _ in pairs], [mask for _, mask in pairs])
 
     def silence(self) -> None:
-        """Let dropped filters output zero."""
+        """Let dropped filters output zero, from the next :meth:`forget_means` on."""
+        self.silent = True
         for filters, bias in self.biases:
             bias.mask.copy_(_active(filters))
-        zero_inactive(
-            (norm.running_mean, _active(filters)) for filters, norm in self.norms if norm.running_mean is not None
-        )
+
+    def forget_means(self) -> None:
+        """Zero what norms have seen of silent filters: before they were dropped, or in the midst of a step."""
+        if self.silent:
+            zero_inactive(
+                (norm.running_mean, _active(filters)) for filters, norm in self.norms if norm.running_mean is not None
+            )
 
     def disconnect(self) -> None:
         """Mask the weights that read silent channels; what is dropped is silent already."""

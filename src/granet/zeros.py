@@ -106,3 +106,5 @@ class Zeros:
             else:
                 zeroed.append((tensor, layer.mask))
         zero_inactive(zeroed)
+        if self._followers is not None:
+            self._followers.forget_means()

@@ -92,6 +92,25 @@ def test_zeros_stay_while_training_goes_on(kit: Kit, name: str, method: str, opt
     assert run.cut > 0
 
 
+def test_norms_have_not_seen_what_dropped_filters_output_within_a_step(kit: Kit) -> None:
+    """L-BFGS evaluates the model at weights that it has moved against the masks."""
+    model = kit.make("vgg")
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    sparsifier = granet.sparsify(model, optimizer, METHODS["gmp"](), total_steps=STEPS, exclude=("13.weight",))
+    for step in range(STEPS):
+        images = kit.images(8, step)
+
+        def closure(images: Tensor = images) -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = kit.loss(model, images)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        for layer, norm in (("0.weight", model[1]), ("4.weight", model[5]), ("9.weight", model[10])):
+            assert not norm.running_mean[~sparsifier.masks[layer].flatten(1).any(1)].any(), f"step {step}: {layer}"
+
+
 @pytest.mark.parametrize("method", ["granet", "gmp"])
 def test_nothing_is_cut_before_the_last_update(kit: Kit, name: str, method: str) -> None:
     run = Run(kit, name, method)
