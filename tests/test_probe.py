@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import rnn
 
 import granet
 from granet.layers import find_layers
@@ -41,10 +42,26 @@ def test_the_gradient_is_the_sum_of_the_batches() -> None:
         assert torch.allclose(found[name], model.get_parameter(name).grad, rtol=1e-12)
 
 
-def test_the_hessian_product_is_the_slope_of_the_gradient() -> None:
+class Attentive(nn.Module):
+    """Attention by torch's own function, whose fastest kernels have no second derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(2, 12), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.into(x.view(-1, 1, 3, 2)).chunk(3, -1)
+        out: Tensor = self.out(functional.scaled_dot_product_attention(q, k, v).mean((1, 2)))
+        return out
+
+
+@pytest.mark.parametrize("attention", [False, True])
+def test_the_hessian_product_is_the_slope_of_the_gradient(attention: bool) -> None:
     """(g(w + ev) - g(w - ev)) / 2e, in float64."""
-    model = net()
-    model[3].p = 0.0
+    torch.manual_seed(0)
+    model = Attentive().double() if attention else net()
+    if not attention:
+        model[3].p = 0.0
     probe = probe_of(model)
     batches = probe.draw(2)
     vector = {name: torch.randn_like(weight) for name, weight in probe.weights_of(probe.state()).items()}
@@ -170,6 +187,22 @@ def test_tensors_are_changed_whatever_holds_them() -> None:
     moved = each_tensor(lambda tensor: tensor.to("meta"), {"a": [torch.ones(2), "word"], "b": (torch.zeros(1),)})
     assert moved["a"][0].device.type == moved["b"][0].device.type == "meta"
     assert moved["a"][1] == "word"
+    assert isinstance(moved["a"], list) and isinstance(moved["b"], tuple)
+
+
+def test_sequences_packed_together_reach_the_model_as_such() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells, self.out = nn.LSTM(6, 4), nn.Linear(4, 3)
+
+        def forward(self, sequences: rnn.PackedSequence) -> Tensor:
+            out: Tensor = self.out(self.cells(sequences)[1][0][0])
+            return out
+
+    packed = rnn.pack_sequence([torch.ones(5, 6), torch.ones(2, 6)])
+    probe = probe_of(Recurrent(), iter([((packed,), torch.tensor([0, 2]))]))
+    assert probe.gradient(probe.draw(1))["out.weight"].any()
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

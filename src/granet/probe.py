@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from granet.layers import SparseLayer, plain_name, unwrapped
 from granet.modes import in_mode
@@ -135,7 +136,8 @@ class Probe:
     def hessian_product(self, batches: Sequence[Batch], vector: Tensors, temperature: float = 1.0) -> Tensors:
         """Hv, with H the Hessian of the loss summed over the batches: the gradient of (dL/dw) . v for constant v.
 
-        One batch at a time, so its memory does not grow with their number.
+        One batch at a time, so its memory does not grow with their number. Attention goes by its plain formula: fused
+        kernels have no second derivative.
         """
 
         def product(loss: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -143,7 +145,8 @@ class Probe:
             along = [(g * v.to(g.dtype)).sum() for g, v in zip(gradients, vector.values(), strict=True)]
             return _grad(torch.stack(along).sum(), weights)
 
-        return self._sum(batches, temperature, product)
+        with sdpa_kernel(SDPBackend.MATH):
+            return self._sum(batches, temperature, product)
 
     def _sum(
         self,
@@ -183,13 +186,16 @@ class Probe:
 
 
 def each_tensor(change: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """``value`` with its tensors changed, also those inside tuples, lists (which become tuples) and dicts."""
+    """``value`` with its tensors changed, also those inside tuples, with or without names, lists and dicts."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, Mapping):
         return {key: each_tensor(change, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(each_tensor(change, item) for item in value)
+        items = [each_tensor(change, item) for item in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*items)  # a PackedSequence, say
+        return items if isinstance(value, list) else tuple(items)
     return value
 
 
