@@ -197,7 +197,10 @@ def _masks_by_first_name(
 ) -> dict[str, Tensor]:
     """The masks, each proved to be one of its weight."""
     found: dict[str, Tensor] = {}
-    for key, mask in (masks or {}).items():
+    masks = {} if masks is None else masks
+    if not isinstance(masks, Mapping):
+        raise ValueError(f"masks={type(masks).__name__}: must map parameter names to masks, as sparsifier.masks does")
+    for key, mask in masks.items():
         name = plain_name(key)
         if name not in state:
             raise ValueError(f"masks[{key!r}]: the model has no tensor of that name")

@@ -60,6 +60,7 @@ MASK = torch.ones(3, 4, dtype=torch.bool)
     ("options", "message"),
     [
         ({"dtype": torch.float16}, r"^dtype=torch.float16: must be torch.bfloat16, or None"),
+        ({"masks": [MASK]}, r"^masks=list: must map parameter names to masks"),
         ({"masks": {"wait": MASK}}, r"^masks\['wait'\]: the model has no tensor of that name"),
         ({"masks": {"weight": MASK.float()}}, r"^masks\['weight'\]: must be a bool tensor of shape \(3, 4\)"),
         ({"masks": {"weight": MASK.T}}, r"^masks\['weight'\]: must be a bool tensor of shape \(3, 4\)"),

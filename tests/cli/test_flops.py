@@ -105,6 +105,7 @@ def test_a_model_without_layers_to_sparsify_is_shown_dense(capsys: pytest.Captur
         ("resnet20 --input 3x32x32 --sparsity 1", "sparsity=1"),
         ("resnet20 --input 3x32x32 --sparsity 0.5 --distribution ert", "distribution='ert'"),
         ("resnet20 --input 3x32x32 --exclude stem.*", "exclude='stem.*'"),
+        ("resnet20 --input 3x32x32 --sparsity 0.99999", "sparsity=0.99999: leaves 3 weights, but floor=1"),
         ("resnet20 --input 3x0x32", "input='3x0x32'"),
         ("resnet20 --input 32", "example_input of shape (1, 32)"),
         ("resnet20 --input 3x32x32 --classes 0", "num_classes=0"),

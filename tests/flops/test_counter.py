@@ -226,5 +226,11 @@ def test_bad_masks_and_models() -> None:
         flops(layer, torch.zeros(1, 4), {"wieght": torch.ones(2, 4, dtype=torch.bool)})
     with pytest.raises(ValueError, match=r"'weight'.*\(4, 2\).*\(2, 4\)"):
         flops(layer, torch.zeros(1, 4), {"weight": torch.ones(4, 2, dtype=torch.bool)})
+    with pytest.raises(ValueError, match=r"^masks\['weight'\] is int; it must be a tensor"):
+        flops(layer, torch.zeros(1, 4), {"weight": 1})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match=r"^masks=Linear: must map parameter names to masks"):
+        flops(layer, torch.zeros(1, 4), layer)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Identity"):
         flops(nn.Identity(), torch.zeros(1, 4))
+    with pytest.raises(ValueError, match=r"^model=str: must be a torch.nn.Module"):
+        flops("resnet20", torch.zeros(1, 4))  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from granet.layers import find_layers
 from granet.methods.base import check_share
 from granet.models import create_model
 from granet.net import SparseNet
+from granet.sparsifier_checks import check_floor
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ class Flops:
         if not self.sparsity and not self.exclude:
             return dense  # also of a model whose weights `find_layers` would not sparsify
         layers = find_layers(model, exclude=self.exclude)
-        active = SparseNet(layers).shares(self.sparsity, share)
+        net = SparseNet(layers)
+        check_floor(net.floor, layers, self.sparsity)
+        active = net.shares(self.sparsity, share)
         return dense.with_active({layer.name: count for layer, count in zip(layers, active, strict=True)})
 
     def _count(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:

@@ -55,6 +55,8 @@ def flops(
     >>> report.dense == 2 * (4 * 4) * (8 * 3 * 3 * 3)
     True
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model={type(model).__name__}: must be a torch.nn.Module")
     model = getattr(model, "_orig_mod", model)
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):

@@ -82,7 +82,7 @@ class Provenance:
     def __init__(self, model: nn.Module, masks: Mapping[str, Tensor] | None) -> None:
         """`masks=None`: what is not zero is active. Otherwise a parameter without a mask is active throughout."""
         self._by_value = masks is None
-        self._masks = check_masks(model, masks or {})
+        self._masks = check_masks(model, {} if masks is None else masks)
         self._storages: dict[int, _Storage] = {}
         self._tensors: dict[str, Tensor] = {}
         self._totals: dict[str, int] = {}
@@ -192,10 +192,14 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Tens
     parameters = {plain_name(name): parameter for name, parameter in model.named_parameters(remove_duplicate=False)}
     first = {id(parameter): name for name, parameter in reversed(parameters.items())}
     checked = {}
+    if not isinstance(masks, Mapping):
+        raise ValueError(f"masks={type(masks).__name__}: must map parameter names to masks, as sparsifier.masks does")
     for name, mask in masks.items():
         parameter = parameters.get(plain_name(name))
         if parameter is None:
             raise ValueError(f"masks has {name!r}; its names must be parameter names of the model")
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"masks[{name!r}] is {type(mask).__name__}; it must be a tensor")
         if mask.shape != parameter.shape:
             raise ValueError(
                 f"masks[{name!r}] has shape {tuple(mask.shape)}; it must have the parameter's, {tuple(parameter.shape)}"
