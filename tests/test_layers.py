@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -129,6 +131,16 @@ def test_a_glob_never_reaches_beyond_convolutions_and_linear_layers() -> None:
 def test_a_bias_in_full_is_refused() -> None:
     with pytest.raises(ValueError, match=r"include='fc\.bias': must be a floating-point weight of two or more dim"):
         names(two_blocks(), include=("*", "fc.bias"))
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_an_embedding_of_sparse_gradients_is_refused_unless_it_is_tied(kind: Any) -> None:
+    model = nn.ModuleDict({"words": kind(7, 4, sparse=True), "head": nn.Linear(4, 7, bias=False)})
+    assert names(model) == ["head.weight"]
+    with pytest.raises(ValueError, match=r"include='words\.weight': its gradients would be sparse tensors"):
+        names(model, include=("*", "words.weight"))
+    model["head"].weight = model["words"].weight
+    assert names(model) == ["words.weight"]
 
 
 # Tied, frozen and unfinished weights.

@@ -113,6 +113,7 @@ def find_layers(
     aliases: dict[int, list[str]] = {}
     parameters: dict[int, nn.Parameter] = {}
     default: set[int] = set()
+    sparse_gradients: set[int] = set()
     transposed_groups: dict[int, int] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):
         for short, parameter in module._parameters.items():
@@ -125,6 +126,8 @@ def find_layers(
                 default.add(id(parameter))
                 if isinstance(module, _ConvNd) and module.transposed:
                     transposed_groups.setdefault(id(parameter), module.groups)
+            elif isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
+                sparse_gradients.add(id(parameter))
 
     used: set[str] = set()
     chosen: list[tuple[str, nn.Parameter]] = []
@@ -138,6 +141,8 @@ def find_layers(
         if hits and not misses and parameter.requires_grad and _has_elements(parameter, names[0]):
             if parameter.ndim < 2 or not parameter.is_floating_point():
                 raise ValueError(f"include={names[0]!r}: must be a floating-point weight of two or more dimensions")
+            if key in sparse_gradients - default:  # tied to a linear layer its gradient is dense
+                raise ValueError(f"include={names[0]!r}: its gradients would be sparse tensors; give it sparse=False")
             chosen.append((names[0], parameter))
 
     for option, globs in (("include", include), ("exclude", exclude)):
