@@ -176,13 +176,13 @@ def _unpack(stored: Stored, values: Tensor, code: MaskCode | None) -> tuple[Tens
     """The tensor, in memory of its own, and its mask if it has one."""
     if code is None:
         dense = values.to(stored.dtype, copy=True).view(stored.shape)
-        return dense, torch.ones(stored.shape, dtype=torch.bool) if stored.masked else None
+        return dense, torch.ones(stored.shape, dtype=torch.bool, device="cpu") if stored.masked else None
     positions = decode_mask(code, len(values), math.prod(stored.shape))
-    tensor = torch.zeros(stored.shape, dtype=stored.dtype)
+    tensor = torch.zeros(stored.shape, dtype=stored.dtype, device="cpu")
     _bits(tensor)[positions] = _bits(values.to(stored.dtype))
     if not stored.masked:
         return tensor, None
-    mask = torch.zeros(stored.shape, dtype=torch.bool)
+    mask = torch.zeros(stored.shape, dtype=torch.bool, device="cpu")
     mask.view(-1)[positions] = True
     return tensor, mask
 

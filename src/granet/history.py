@@ -59,7 +59,7 @@ class History:
         numbers = torch.hstack([pruned, regrown, accepted.long(), ever, active])
         event = None
         if numbers.device.type == "cuda":
-            host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            host = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
             numbers = host.copy_(numbers, non_blocking=True)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record()

@@ -39,12 +39,12 @@ def encode_mask(mask: Tensor) -> MaskCode:
     MaskCode(k=0, code=tensor([28], dtype=torch.uint8))
     """
     flat = mask.detach().reshape(-1).cpu()
-    ends = torch.cat([flat.nonzero().squeeze(1), torch.tensor([len(flat)])])
-    gaps = torch.diff(ends, prepend=torch.tensor([-1])) - 1
+    ends = torch.cat([flat.nonzero().squeeze(1), torch.tensor([len(flat)], device="cpu")])
+    gaps = torch.diff(ends, prepend=torch.tensor([-1], device="cpu")) - 1
     k = min(range(LARGEST_K + 1), key=lambda k: _bytes(gaps, k))
     remainders = unpack_bits((gaps & 255).to(torch.uint8), torch.Size([len(gaps), 8]))[:, :k]
     ones = torch.cumsum((gaps >> k) + 1, 0) - 1
-    quotients = torch.zeros(int(ones[-1]) + 1, dtype=torch.bool)
+    quotients = torch.zeros(int(ones[-1]) + 1, dtype=torch.bool, device="cpu")
     quotients[ones] = True
     return MaskCode(k, torch.cat([pack_bits(remainders), pack_bits(quotients)]))
 
@@ -64,7 +64,7 @@ def decode_mask(mask_code: MaskCode, active: int, numel: int) -> Tensor:
         raise ValueError(f"its mask code does not hold {active} active weights")
     remainders = unpack_bits(code[:split], torch.Size([gaps * k])).view(gaps, k)
     low = pack_bits(torch.nn.functional.pad(remainders, (0, 8 - k)))
-    quotients = torch.diff(ones, prepend=torch.tensor([-1])) - 1
+    quotients = torch.diff(ones, prepend=torch.tensor([-1], device="cpu")) - 1
     ends = torch.cumsum((quotients << k) + low + 1, 0) - 1
     if int(ends[-1]) != numel:
         raise ValueError(f"its mask code is of {int(ends[-1])} weights, its shape of {numel}")

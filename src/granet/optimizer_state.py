@@ -46,14 +46,15 @@ def fresh_state(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, float]
     settings = {key: group.get(key, value) for key, value in optimizer.defaults.items() if key in takes.keys() - how}
     if "initial_lr" in group and "lr" in settings:
         settings["lr"] = group["initial_lr"]  # a schedule may begin with another one
-    weight = nn.Parameter(torch.zeros(2, 2, dtype=torch.float64))  # the value itself: a narrower state rounds it once
-    weight.grad = torch.zeros_like(weight)
-    try:
-        twin = type(optimizer)([weight], **settings)
-        if weight not in twin.state:  # made at the first step
-            twin.step()
-    except Exception:  # a stranger's class may raise anything
-        return {}
+    with torch.device("cpu"):  # the weight and all that the optimizer makes for it, whatever the default device is
+        weight = nn.Parameter(torch.zeros(2, 2, dtype=torch.float64))  # the value itself: a narrower state rounds once
+        weight.grad = torch.zeros_like(weight)
+        try:
+            twin = type(optimizer)([weight], **settings)
+            if weight not in twin.state:  # made at the first step
+                twin.step()
+        except Exception:  # a stranger's class may raise anything
+            return {}
     return {key: float(tensor[0, 0]) for key, tensor in _per_weight(twin, weight) if tensor[0, 0] != 0}
 
 

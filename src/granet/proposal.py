@@ -192,7 +192,7 @@ class ProposedMasks:
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active weights, in double precision."""
-        return rounding(self._counts * torch.tensor(ratio, dtype=torch.float64)).long() * self._accept
+        return rounding(self._counts * torch.tensor(ratio, dtype=torch.float64, device="cpu")).long() * self._accept
 
     @property
     def units(self) -> Units:

@@ -76,7 +76,8 @@ class TorchRanking:
         wide = any(score.dtype == torch.float64 for score in scores)
         self._digits: tuple[int, ...] = (12, 11, 10, 10, 10, 10) if wide else (12, 10, 9)
         self._float, self._int = (torch.float64, torch.int64) if wide else (torch.float32, torch.int32)
-        self._nan = int(torch.tensor(float("inf"), dtype=self._float).view(self._int)) + 1  # one key for all NaNs
+        infinity = torch.tensor(float("inf"), dtype=self._float, device="cpu")
+        self._nan = int(infinity.view(self._int)) + 1  # one key for all NaNs
         self._scores, self._masks, self._among = scores, masks, among
         self._first: Tensor | None = None
         self._few: dict[int, tuple[int, int, Tensor]] = {}

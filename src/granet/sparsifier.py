@@ -271,7 +271,7 @@ class Sparsifier:
             layer.mask.copy_(saved.masks[name])
             layer.seed = saved.seed
         self._updates.forget_gradients()
-        self._net.active.copy_(torch.tensor([int(mask.sum()) for mask in saved.masks.values()]))
+        self._net.active.copy_(torch.tensor([int(mask.sum()) for mask in saved.masks.values()], device="cpu"))
         self._clock = Clock(saved.step, self._clock.total_steps, self._clock.steps_per_epoch)
         self._updates.target = saved.target
         self._updates.history.load(saved.history)

@@ -13,7 +13,7 @@ from torch import Tensor
 def to_device(values: Any, device: torch.device) -> Tensor:
     """Whole numbers (nested lists of them) as an int64 tensor on the device, without waiting for it."""
     on_gpu = device.type == "cuda"
-    return torch.tensor(values, dtype=torch.int64, pin_memory=on_gpu).to(device, non_blocking=on_gpu)
+    return torch.tensor(values, dtype=torch.int64, device="cpu", pin_memory=on_gpu).to(device, non_blocking=on_gpu)
 
 
 def constant(values: int | Iterable[int], device: torch.device) -> Tensor:

@@ -86,6 +86,18 @@ def test_a_model_comes_back(tmp_path: Path, make: Any, raw: Any, masked: bool) -
     assert other.conv.weight.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_files_are_packed_on_the_host_whatever_the_default_device(tmp_path: Path, make: Any, raw: Any) -> None:
+    (model, sparsifier), (other, _) = make(0), make(1)
+    granet.save(tmp_path / "file", model, sparsifier)
+    with torch.device("meta"):
+        granet.save(tmp_path / "again", model, sparsifier)
+        returned = granet.load(tmp_path / "again", other)
+        state, _ = read(tmp_path / "again")
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "again").read_bytes()
+    assert raw(other.state_dict()) == raw(state) == raw(model.state_dict())
+    assert raw(returned) == raw(sparsifier.masks)
+
+
 @pytest.fixture(scope="module")
 def read_packed() -> Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]:
     """The reader in the documentation."""

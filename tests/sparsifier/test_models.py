@@ -1,5 +1,6 @@
 """Any model: dtypes, memory layouts, tied weights, every kind of convolution, compiled or not."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -106,6 +107,26 @@ def test_channels_last_is_the_same_training(kit: Kit) -> None:
     for name, mask in plain[2].masks.items():
         assert torch.equal(mask, strided[2].masks[name]), name
     assert strided[0][0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_default_device_does_not_matter(kit: Kit) -> None:
+    """torch makes new tensors there, but a model may be elsewhere, and files are always read on the host."""
+    momentum = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+    for make in (momentum, partial(torch.optim.Adagrad, initial_accumulator_value=0.1)):
+        snapshots = []
+        for device in ("cpu", "meta"):
+            model = kit.net()
+            optimizer, batches = make(model.parameters()), list(kit.batches(STEPS))
+            with torch.device(device):
+                sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+                for batch in batches:
+                    kit.backward(model, batch)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    sparsifier.load_state_dict(sparsifier.state_dict())
+            assert [record.step for record in sparsifier.history] == [2, 4, 6, 8]
+            snapshots.append(kit.snapshot(model, optimizer, sparsifier))
+        kit.check_equal(*snapshots)
 
 
 class Tied(nn.Module):
