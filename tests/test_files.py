@@ -2,6 +2,8 @@
 
 import errno
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,20 @@ def test_an_error_without_a_name_gets_that_of_the_file_and_others_keep_theirs(tm
         temporary.write_text("whole")
     assert (raised.value.filename, raised.value.filename2) == (str(tmp_path / "folder"), None)
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_threads_that_write_one_file_at_once_do_not_meet(tmp_path: Path) -> None:
+    path, both_write = tmp_path / "a.csv", threading.Barrier(2)
+
+    def write(letter: str) -> None:
+        with atomic(path) as temporary, temporary.open("w") as file:
+            file.write(letter * 10)
+            both_write.wait(60)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, "ab"))
+    assert path.read_text() in ("a" * 10, "b" * 10)
+    assert os.listdir(tmp_path) == ["a.csv"]
 
 
 def test_what_safetensors_could_not_write_is_an_error_of_the_system(tmp_path: Path) -> None:

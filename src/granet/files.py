@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tempfile
+import threading
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -21,8 +22,11 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; it becomes `path` at the end, or vanishes on an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    """A temporary path beside `path` to write to; it becomes `path` at the end, or vanishes on an error.
+
+    Processes and threads that write the same file at once have one each; the last to end wins.
+    """
+    temporary = path.with_name(f".{path.name}.{threading.get_native_id()}{path.suffix}")
     try:
         yield temporary
         _flush(temporary)
