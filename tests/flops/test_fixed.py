@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -97,3 +98,43 @@ def test_what_is_added_at_an_index_counts_and_what_is_put_there_does_not(name: s
     report = flops(nn.Sequential(Function(function), nn.Linear(4, 2, bias=False)), torch.ones(5, 4))
     assert report.fixed_by_kind.get("reduction", 0) == expected
     assert (report.dense, report.unknown) == (2 * 5 * 8, ())
+
+
+REDUCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "sum": (lambda x: x.sum(0), 1),
+    "largest": (lambda x: x.amax(0), 1),
+    "running sum": (lambda x: x.cumsum(0), 1),
+    "norm": (lambda x: torch.linalg.vector_norm(x, dim=0), 2),
+    "logsumexp": (lambda x: x.logsumexp(0), 2),
+    "variance": (lambda x: x.var(0), 3),
+    "deviation": (lambda x: x.std(0), 3),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_reduction_has_a_price_for_each_element_it_reads(name: str) -> None:
+    function, price = REDUCTIONS[name]
+    report = flops(nn.Sequential(Function(function), nn.Linear(4, 2, bias=False)), torch.ones(5, 4))
+    assert report.fixed_by_kind == {"reduction": 20 * price}
+
+
+@pytest.mark.parametrize(("mode", "dimensions", "price"), [("linear", 1, 4), ("bilinear", 2, 8), ("trilinear", 3, 16)])
+def test_interpolation_has_a_price_for_each_element_it_makes(mode: str, dimensions: int, price: int) -> None:
+    model = nn.Sequential(nn.Upsample(scale_factor=2, mode=mode), nn.Flatten(), nn.LazyLinear(1, bias=False))
+    x = torch.zeros(2, 3, *[2] * dimensions)
+    model(x)
+    assert flops(model, x).fixed_by_kind == {"interpolation": price * 2 * 3 * 4**dimensions}
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["one image", "a batch"])
+@pytest.mark.parametrize(("pool", "dimensions"), [(F.max_pool2d, 2), (F.avg_pool2d, 2), (F.avg_pool3d, 3)])
+def test_one_size_of_a_pooling_window_stands_for_all(pool: Any, dimensions: int, batch: tuple[int, ...]) -> None:
+    x = torch.zeros(*batch, 4, *[6] * dimensions)
+    model = nn.Sequential(Function(lambda x: pool(x, [3])), nn.Linear(2, 1, bias=False))
+    price = 1 if pool is F.max_pool2d else 2
+    assert sum(flops(model, x).fixed_by_kind.values()) == price * x.numel()
+
+
+def test_a_pooling_window_may_be_oblong() -> None:
+    report = flops(nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), nn.AvgPool2d((3, 2))), torch.zeros(2, 3, 6, 6))
+    assert report.fixed_by_kind == {"average pooling": 2 * (2 * 4 * 36)}

@@ -26,16 +26,14 @@ def _each_input(price: int, argument: int = 0) -> Price:
     return lambda arguments, _outputs: price * arguments[argument].numel()
 
 
-def _each_tap(price: int) -> Price:
-    """For pooling with a kernel: `price` for each element of each window."""
-    return lambda arguments, outputs: price * outputs[0].numel() * _window(arguments)
+def _each_tap(price: int, dimensions: int) -> Price:
+    """For pooling with a kernel: `price` for each element of each window. A single size stands for all dimensions."""
 
+    def formula(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> int:
+        kernel = arguments[1]
+        return int(price * outputs[0].numel() * math.prod(kernel if len(kernel) > 1 else [*kernel] * dimensions))
 
-def _window(arguments: Sequence[Any]) -> int:
-    """Elements of a pooling window. A single size stands for all dimensions."""
-    kernel = arguments[1]
-    dimensions = arguments[0].ndim - 2
-    return int(math.prod(kernel) if len(kernel) > 1 else kernel[0] ** max(1, dimensions))
+    return formula
 
 
 def _adaptive(price: int) -> Price:
@@ -89,12 +87,12 @@ FIXED: dict[str, tuple[str, Price]] = {
     **dict.fromkeys(_names("_native_batch_norm_legit_no_training"), ("normalisation", _each_output(2))),
     **dict.fromkeys(_names("native_layer_norm native_group_norm"), ("normalisation", _each_output(7))),
     **dict.fromkeys(_names("_fused_rms_norm _weight_norm_interface"), ("normalisation", _each_output(4))),
-    **dict.fromkeys(_names("avg_pool1d avg_pool2d avg_pool3d"), ("average pooling", _each_tap(2))),
+    **{f"aten::avg_pool{n}d": ("average pooling", _each_tap(2, n)) for n in (1, 2, 3)},
     **dict.fromkeys(
         _names("_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d"), ("average pooling", _adaptive(2))
     ),
     **dict.fromkeys(_names("mean"), ("average pooling", _each_input(2))),
-    **dict.fromkeys(_names("max_pool2d_with_indices max_pool3d_with_indices"), ("max pooling", _each_tap(1))),
+    **{f"aten::max_pool{n}d_with_indices": ("max pooling", _each_tap(1, n)) for n in (2, 3)},
     **dict.fromkeys(_names("adaptive_max_pool2d adaptive_max_pool3d"), ("max pooling", _adaptive(1))),
     **dict.fromkeys(_names("sum prod amax amin cumsum cumprod nansum logcumsumexp"), ("reduction", _each_input(1))),
     # what is added, not what it is added to: the source, or as much of it as the index has room for
