@@ -28,11 +28,10 @@ class StepHooks:
         prepare: Callable[[], bool],
         taken: Callable[[], None],
         given_up: Callable[[], None],
-        evaluate: Callable[[], None] | None = None,
+        evaluate: Callable[[], None],
     ) -> None:
         self._optimizer = optimizer
-        self._prepare, self._taken, self._given_up = prepare, taken, given_up
-        self._evaluate = evaluate
+        self._prepare, self._taken, self._given_up, self._evaluate = prepare, taken, given_up, evaluate
         self._withheld: list[tuple[nn.Parameter, Tensor]] = []
         self._running: FrameType | None = None
         self._handles = [
@@ -56,8 +55,7 @@ class StepHooks:
             return None
 
         def completed() -> Any:
-            if self._evaluate is not None:
-                self._evaluate()
+            self._evaluate()
             loss = closure()
             self._complete()
             return loss
