@@ -71,6 +71,61 @@ def test_a_method_by_name_is_the_one_by_class(name: str) -> None:
     assert getattr(granet, cls.__name__) is cls
 
 
+GRADUAL = {
+    "start": 0, "end": "50%", "every": 1000, "scope": "global", "last_density": 0.2, "dense_first": False,
+    "score": "magnitude",
+}  # fmt: skip
+GROWING = {"initial_sparsity": 0.0, "distribution": None, "regrow": 0.5, "regrow_end": 0.005, "grow_batches": 1}
+DEFAULTS: dict[str, dict[str, object]] = {
+    "deep-r": {"distribution": "erk", "end": "100%", "l1": 1e-5, "noise": 1e-5, "log_every": 1000},
+    "dpf": GRADUAL | {"every": 16},
+    "dsr": {
+        "distribution": "uniform", "every": 200, "end": "100%", "regrow": 0.1, "threshold": 1e-3, "tolerance": 0.1,
+    },
+    "gmp": GRADUAL,
+    "gmp-original": GRADUAL | {"scope": "uniform", "dense_first": True},
+    "granet": GRADUAL | GROWING,
+    "grasp": {"batches": 1, "temperature": 200.0},
+    "gs": {"start": "25%", "end": "75%", "rounds": 10},
+    "prune-once": {"rate": 0.5, "scope": "global"},
+    "prune-regrow": {"rate": 0.5, "scope": "global"},
+    "rigl": {
+        "distribution": "erk", "every": 100, "end": "75%", "regrow": 0.3, "step_on_update": True, "grow_batches": 1,
+    },
+    "rigl-itop": {
+        "distribution": "erk", "every": 1000, "end": "100%", "regrow": 0.5, "regrow_end": 0.005, "grow_batches": 1,
+    },
+    "set": {"distribution": "er", "every": "1ep", "end": "100%", "regrow": 0.3},
+    "sis": {"tolerance": None, "batches": 4, "iterations": 100},
+    "snfs": {
+        "distribution": "uniform", "every": "1ep", "end": "100%", "momentum": 0.9, "regrow": 0.5, "regrow_end": 0.005,
+    },
+    "snfs-fixed": {"distribution": "erk", "every": 100, "end": "75%", "regrow": 0.3, "momentum": 0.9},
+    "snip": {"batches": 1},
+    "static": {"distribution": "erk"},
+    "str": {"s_init": -100.0, "s_decay": None, "every": 1000},
+    "synflow": {"rounds": 100},
+    "vd": {
+        "examples": 50_000, "kl_scale": 1.0, "start": 0, "end": "50%", "threshold": 3.0, "log_sigma2": -10.0,
+        "every": 1000,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_names_no_field_is_the_same_from_release_to_release(name: str) -> None:
+    fields = dataclasses.asdict(create_method(name, sparsity=0.8))
+    assert fields == {"sparsity": 0.8, "pattern": "weight"} | DEFAULTS.get(name, {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_checks_what_all_have_in_common(name: str) -> None:
+    with pytest.raises(ValueError, match=r"sparsity=1\.0: must be in \[0, 1\)"):
+        create_method(name, sparsity=1.0)
+    with pytest.raises(ValueError, match="pattern='2x': must be"):
+        create_method(name, sparsity=0.5, pattern="2x")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_method_is_a_value(name: str) -> None:
     method, twin, other = (create_method(name, sparsity=s) for s in (0.8, 0.8, 0.9))
