@@ -234,3 +234,12 @@ def test_bad_masks_and_models() -> None:
         flops(nn.Identity(), torch.zeros(1, 4))
     with pytest.raises(ValueError, match=r"^model=str: must be a torch.nn.Module"):
         flops("resnet20", torch.zeros(1, 4))  # type: ignore[arg-type]
+
+
+def test_weights_that_lie_in_one_buffer_have_masks_of_their_own() -> None:
+    model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2, bias=False))
+    buffer = torch.randn(40)
+    model[0].weight = nn.Parameter(buffer[10:22].view(3, 4))
+    model[1].weight = nn.Parameter(buffer[22:28].view(2, 3))
+    masks = {"0.weight": (torch.arange(12) >= 5).view(3, 4), "1.weight": (torch.arange(6) >= 2).view(2, 3)}
+    assert [row.sparse for row in flops(model, torch.zeros(1, 4), masks).rows] == [2 * 7, 2 * 4]

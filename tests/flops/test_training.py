@@ -65,6 +65,11 @@ def test_dense_training_is_the_unit() -> None:
     assert TrainingFlops(REPORT, LAYERS, (10, 4), "always").after(17).ratio == 1.0
 
 
+def test_two_dense_passes_of_everything_cost_twice_dense_training() -> None:
+    training = TrainingFlops(REPORT, LAYERS, (5, 2), "all passes twice")
+    assert training.after(17, [record(4, (1, 1))]).ratio == 2.0
+
+
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
@@ -74,6 +79,10 @@ def test_dense_training_is_the_unit() -> None:
         (granet.GMP(0.5), "never"),
         (granet.SET(0.5), "never"),
         (granet.Static(0.5), "never"),
+        (granet.SNFS(0.5), "always"),
+        (granet.SNFSFixed(0.5), "always"),
+        (granet.DPF(0.5), "always"),
+        (granet.VD(), "all passes twice"),
     ],
 )
 def test_a_method_says_how_it_is_counted(method: granet.Method, expected: str) -> None:
