@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import granet
-from granet.gradient_memory import MeanGradient
+from granet.gradient_memory import MeanGradient, Momentum
 
 METHODS = {
     "rigl": lambda n: granet.RigL(sparsity=0.6, every=5, end=20, grow_batches=n),
@@ -174,16 +174,20 @@ def test_a_mean_that_is_not_finite_skips_one_update_only() -> None:
     assert [record.skipped for record in sparsifier.history] == [True, False, False]
 
 
-def test_an_average_forgets_what_is_not_finite() -> None:
-    model, optimizer, sparsifier = start(REMEMBERING["momentum"])
-    for step in range(1, 20):
-        optimizer.zero_grad()
-        loss(model, step).backward()
-        if step == 4:
-            model.weight.grad[~sparsifier.masks["weight"]] = torch.inf
-        optimizer.step()
-    assert [record.skipped for record in sparsifier.history] == [False, False, False]
-    assert sparsifier.layers["weight"].memory["momentum"].isfinite().all()
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_what_is_not_finite_counts_as_zero_in_an_average(value: float) -> None:
+    averages = []
+    for spoilt in (value, 0.0):
+        model, optimizer, sparsifier = start(REMEMBERING["momentum"])
+        for step in range(1, 20):
+            optimizer.zero_grad()
+            loss(model, step).backward()
+            if step == 4:
+                model.weight.grad[~sparsifier.masks["weight"]] = spoilt
+            optimizer.step()
+        assert [record.skipped for record in sparsifier.history] == [False, False, False]
+        averages.append(sparsifier.layers["weight"].memory["momentum"])
+    assert torch.equal(*averages)
 
 
 def test_half_precision_gradients_add_up_in_float32() -> None:
@@ -203,6 +207,11 @@ def test_only_the_steps_before_an_update_are_wanted() -> None:
     updates = range(10, 31, 10)
     wanted = [step for step in range(1, 50) if MeanGradient(3).wants(step, updates)]
     assert wanted == [8, 9, 10, 18, 19, 20, 28, 29, 30]
+
+
+def test_an_average_is_of_all_steps_up_to_the_last_update() -> None:
+    assert [step for step in range(1, 50) if Momentum(0.9).wants(step, range(10, 31, 10))] == list(range(1, 31))
+    assert not Momentum(0.9).wants(1, range(0))
 
 
 def test_steps_long_before_a_late_first_update_are_not_in_its_mean() -> None:

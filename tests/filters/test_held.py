@@ -205,6 +205,16 @@ def test_a_bias_of_another_optimizer_is_left_alone_and_so_are_those_who_read_it(
     assert all(mask.all() for name, mask in sparsifier.in_use.items() if name not in sparsifier.masks)
 
 
+def test_a_frozen_bias_of_a_dropped_filter_is_zero_too(kit: Kit) -> None:
+    model = kit.make("plain")
+    model[0].bias.requires_grad_(False)
+    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), exclude=("4.weight",))
+    alive = sparsifier.masks["0.weight"].flatten(1).any(1)
+    assert torch.equal(model[0].bias != 0, alive)
+    assert torch.equal((model[2].weight != 0).flatten(2).any(2).any(0), alive)
+
+
 def test_other_patterns_have_nothing_besides_their_masks(kit: Kit) -> None:
     model = kit.make("vgg")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -127,6 +127,39 @@ def test_nothing_is_cut_before_the_last_update(kit: Kit, name: str, method: str)
     assert all(torch.equal(run.model.get_parameter(name) != 0, mask) for name, mask in before.items())
 
 
+@pytest.mark.parametrize(("method", "for_good"), [("granet", False), ("gmp", True)])
+def test_a_filter_that_may_return_keeps_its_bias(kit: Kit, name: str, method: str, for_good: bool) -> None:
+    run = Run(kit, name, method)
+    last = run.sparsifier.updates[-1]
+
+    def biases_are_held() -> bool:
+        return not all(mask.all() for mask in run.sparsifier.in_use.values() if mask.ndim == 1)
+
+    run.train(0, last - 1)
+    assert biases_are_held() == for_good
+    run.train(last - 1, last)
+    assert biases_are_held()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [granet.STR(s_init=-0.9, pattern="filter"), granet.DPF(sparsity=0.5, every=2, end=6, pattern="filter")],
+    ids=["learned", "updated"],
+)
+def test_what_is_in_use_follows_the_masks_where_weights_are_hidden(kit: Kit, method: granet.Method) -> None:
+    model = kit.make("vgg")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=6, exclude=(kit.MODELS["vgg"][1],))
+    sparsities = set()
+    for step in range(6):
+        optimizer.zero_grad()
+        kit.loss(model, kit.images(8, step)).backward()
+        optimizer.step()
+        sparsities.add(sparsifier.sparsity)
+        assert all(torch.equal(sparsifier.in_use[layer], mask) for layer, mask in sparsifier.masks.items())
+    assert len(sparsities) > 1
+
+
 @EVERY_METHOD
 @pytest.mark.parametrize("at", [LAST - 3, LAST + 2])
 def test_a_resumed_run_equals_an_uninterrupted_one(kit: Kit, method: str, at: int) -> None:

@@ -37,11 +37,12 @@ def test_the_end_comes_once(kit: Kit, method: str) -> None:
 
 
 def test_training_after_the_end_fine_tunes_what_is_left(kit: Kit, method: str) -> None:
-    run = kit.Run(method).train(0, 12)
+    run = kit.Run(method, steps=16).train(0, 5)
     run.sparsifier.finish()
+    assert not run.sparsifier.updates
     masks = {name: mask.clone() for name, mask in run.sparsifier.masks.items()}
     weights = {name: layer.weight.detach().clone() for name, layer in run.sparsifier.layers.items()}
-    run.train(12, 16)
+    run.train(5, 16)
     for name, layer in run.sparsifier.layers.items():
         assert torch.equal(layer.mask, masks[name])
         assert torch.count_nonzero(layer.weight[~layer.mask]) == 0

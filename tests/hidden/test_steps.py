@@ -137,6 +137,20 @@ def test_an_optimizer_that_raises_is_recovered_from(kit: Kit, method: str) -> No
             assert torch.equal(layer.weight != 0, layer.mask)
 
 
+def test_an_optimizer_that_raises_leaves_nothing_behind_at_the_end(kit: Kit, method: str) -> None:
+    run, twin = kit.Run(method).train(0, 6), kit.Run(method).train(0, 6)
+    run.loss(6).backward()
+    rate = run.optimizer.param_groups[0]["lr"]
+    run.optimizer.param_groups[0]["lr"] = "fast"
+    with pytest.raises(TypeError):
+        run.optimizer.step()
+    run.optimizer.param_groups[0]["lr"] = rate
+    for either in (run, twin):
+        either.sparsifier.finish()
+    for layer, other in zip(run.sparsifier.layers.values(), twin.sparsifier.layers.values(), strict=True):
+        assert torch.equal(layer.weight, other.weight)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_precisions(kit: Kit, method: str, dtype: torch.dtype) -> None:
     run = kit.Run(method, dtype=dtype).train(0, 12)

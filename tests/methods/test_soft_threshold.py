@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -139,6 +141,34 @@ def test_a_sparsity_that_was_missed_is_said_at_the_end() -> None:
     sparsifier = granet.sparsify(model, optimizer, granet.STR(sparsity=0.9, s_init=-50.0), total_steps=10)
     with pytest.warns(UserWarning, match=r"sparsity=0\.9: str reached 0\.0000"):
         sparsifier.finish()
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 36 / 216 + 0.005])
+def test_nothing_is_said_of_a_sparsity_that_was_reached_or_not_asked_for(sparsity: float) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.no_grad():
+        model[3].weight[0, :] = 0
+    sparsifier = granet.sparsify(model, optimizer, granet.STR(sparsity=sparsity, s_init=-50.0), total_steps=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sparsifier.finish()
+    assert sparsifier.sparsity == 36 / 216
+
+
+def test_the_threshold_of_a_layer_without_a_gradient_stays() -> None:
+    model, (x, y) = net(), batch(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.STR(s_init=-3.0), total_steps=10)
+    nn.functional.cross_entropy(model(x), y).backward()
+    sparsifier.mask_gradients()  # for a step that is then not taken
+    model.zero_grad()  # the thresholds are none of its parameters
+    nn.functional.cross_entropy(model(x), y).backward()
+    model[0].weight.grad = None
+    before = copy.deepcopy(sparsifier.state_dict()["hidden"]["s"])
+    optimizer.step()
+    after = sparsifier.state_dict()["hidden"]["s"]
+    assert [name for name in after if torch.equal(before[name], after[name])] == ["0.weight"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), "-100", None])

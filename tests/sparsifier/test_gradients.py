@@ -153,6 +153,24 @@ def test_growth_is_not_done_on_a_gradient_spoilt_where_weights_are_off(
     assert all(value.isfinite().all() for value in kit.snapshot(model, optimizer, sparsifier).values())
 
 
+@pytest.mark.parametrize("method", [METHODS["rigl"], granet.SNFS(sparsity=0.7, every=2)], ids=["rigl", "snfs"])
+def test_a_gradient_that_comes_again_after_a_step_not_taken_is_masked_again(kit: Kit, method: granet.Method) -> None:
+    """In the same tensor: what grows begins at zero all the same."""
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
+    for batch in kit.batches(4):
+        before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
+        for _ in range(2):
+            optimizer.zero_grad(set_to_none=False)
+            kit.backward(model, batch)
+            sparsifier.mask_gradients()
+        optimizer.zero_grad(set_to_none=False)
+        kit.backward(model, batch)
+        optimizer.step()
+        assert not any(layer.weight[~before[name]].any() for name, layer in sparsifier.layers.items())
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_inactive_weights_stay_zero_under_gradients_of_nan(kit: Kit, fused: bool) -> None:
     """0 * nan is nan: masking by multiplication of floats would let it in."""

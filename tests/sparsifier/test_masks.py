@@ -27,6 +27,11 @@ def start(kit: Kit, method: granet.Method, seed: int = 0) -> tuple[nn.Module, to
     return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=12, seed=seed)
 
 
+def test_unless_told_otherwise_every_layer_keeps_one_weight(kit: Kit) -> None:
+    _, _, sparsifier = start(kit, granet.Static(sparsity=1 - 3 / 572))
+    assert sparsifier.active == {"0.weight": 1, "4.weight": 1, "6.weight": 1}
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 def test_nothing_moves_in_memory(kit: Kit, method: granet.Method) -> None:
     """CUDA graphs, fused optimizers and flattened parameters hold on to addresses."""
