@@ -133,6 +133,7 @@ LOST: dict[str, Callable[[Model, Tensor], Tensor]] = {
     "a constant behind": lambda self, x: torch.add(x, other=1),
     "the mean of all": lambda self, x: x + x.mean(dim=()),
     "the input": lambda self, x: x + self.c(x),
+    "one channel for all": lambda self, x: x + self.one(x),
     "exp": lambda self, x: torch.exp(x),
     "shuffled": lambda self, x: x.flip(1),
     "halves": lambda self, x: torch.cat(x.chunk(2, 1)[::-1], 1),
@@ -150,7 +151,7 @@ class OddReLU(nn.ReLU):
 
 @pytest.mark.parametrize("name", LOST)
 def test_silence_is_lost(name: str) -> None:
-    model = two(LOST[name], c=nn.Conv2d(4, 4, 1), odd=OddReLU())
+    model = two(LOST[name], c=nn.Conv2d(4, 4, 1), one=nn.Conv2d(4, 1, 1), odd=OddReLU())
     known, _ = look(model, IMAGES, DROPPED)
     assert not known.get("b")
 
@@ -221,6 +222,7 @@ def test_a_mean_over_the_image_keeps_the_channels(pool: Callable[[Tensor], Tenso
         (lambda self, x: x.mean((1, 2)), 8),
         (lambda self, x: x.permute(0, 2, 3, 1), 4),
         (lambda self, x: x.view(4, -1), 320),
+        (lambda self, x: x.view(x.size(1), -1), 320),
         (lambda self, x: torch.cat([x.flatten(1), F.avg_pool2d(self.c(x), 4).flatten(1)], 1), 256 + 4 * 6),
     ],
 )
@@ -236,6 +238,9 @@ def test_linear_layers_in_a_row_whatever_the_rank() -> None:
     for x in (IMAGES[:, 0, 0], IMAGES):
         known, seen = look(model, x, {"0": {2, 5}, "2": {0}})
         assert (known["2"], known["4"]) == (seen["2"], seen["4"]) == ({2, 5}, {0})
+    normed = nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    known, seen = look(normed, IMAGES[:, 0, 0], {"0": {2, 5}, "1": {1, 2, 5}})
+    assert known["2"] == seen["2"] == {2, 5}
     pooled = Model(lambda self, x: self.b(F.max_pool1d(self.a(x), 3, 1, 1)), a=nn.Linear(8, 6), b=nn.Linear(6, 2))
     assert not look(pooled, IMAGES[:, 0], {"a": {0, 1}})[0].get("b")  # features are pooled with each other there
 

@@ -55,6 +55,22 @@ def test_thinning_and_filling_leave_groups_alike() -> None:
 # Budgets.
 
 
+@pytest.mark.parametrize(
+    ("total", "blocks"), [(0, 0), (4, 0), (5, 1), (13, 1), (14, 2), (22, 2), (23, 3), (36, 4), (99, 4)]
+)
+def test_blocks_of_nine_come_nearest_to_a_total(total: int, blocks: int) -> None:
+    scores, masks = [torch.tensor([4.0, 1.0]), torch.tensor([2.0, 3.0])], [torch.ones(2, dtype=torch.bool)] * 2
+    found = BlockRanking(scores, masks, [9, 9], among=True).global_counts(torch.tensor(total), torch.tensor([0, 0]))
+    assert int(found.sum()) == 9 * blocks
+
+
+@pytest.mark.parametrize("sizes", [[4, 4], [4, 6]])
+def test_between_two_numbers_of_blocks_the_fewer_stay(sizes: list[int]) -> None:
+    scores, masks = [torch.tensor([4.0, 3.0]), torch.tensor([0.0])], [torch.ones(n, dtype=torch.bool) for n in (2, 1)]
+    ranking = BlockRanking(scores, masks, sizes, among=True)
+    assert ranking.global_counts(torch.tensor(6), torch.tensor([0, 0])).tolist() == [4, 0]
+
+
 def flat_layers(draw, sizes: list[int]) -> tuple[list[Tensor], list[Tensor]]:
     scores = [torch.tensor(draw(st.lists(VALUES, min_size=n, max_size=n))) for n in sizes]
     masks = [torch.tensor(draw(st.lists(st.booleans(), min_size=n, max_size=n))) for n in sizes]

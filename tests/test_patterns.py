@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import granet
 from granet.distributions import counts, whole_counts
 from granet.layers import SparseLayer, find_layers
-from granet.patterns import Blocks, Groups, check_fit, parse_pattern
+from granet.patterns import FILTERS, Blocks, Groups, check_fit, parse_pattern
 
 
 def layer_of(module: nn.Module) -> SparseLayer:
@@ -278,3 +278,17 @@ def test_counts_in_lots_by_hand() -> None:
     # first the remainder 0.6 gets a lot of 5, then nothing is nearer
     assert whole_counts([50, 40, 20], [5, 4, 2], [0.46, 0.25, 0.73], total=47) == [25, 8, 14]
     assert whole_counts([50, 40, 20], [5, 4, 2], [0.46, 0.25, 0.73], total=51) == [25, 12, 14]
+
+
+def test_lots_for_a_floor_are_not_taken_from_a_dense_layer() -> None:
+    assert whole_counts([16, 40, 40], [4, 4, 4], [1.0, 0.05, 0.75], total=48, floor=8) == [16, 8, 24]
+    assert whole_counts([8, 8], [4, 4], [1.0, 0.0], total=8, floor=4) == [4, 4]  # but for want of others
+
+
+def test_a_block_of_many_weights_loses_none_of_them_to_rounding() -> None:
+    layer = SparseLayer("w", nn.Parameter(torch.zeros(2, 1001)), 0, 0)
+    scores = torch.zeros(2, 1001)
+    scores[0, 0] = 2**24 + 996
+    scores[1, 0], scores[1, 1:] = 2**24, 1  # 2**24 + 1 is no float32
+    first, second = FILTERS.pool(layer, scores).tolist()
+    assert first < second

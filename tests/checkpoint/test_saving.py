@@ -103,6 +103,13 @@ def test_a_model_of_too_many_tensors_is_refused(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
+def test_names_that_are_one_without_the_compilers_part_are_refused(tmp_path: Path) -> None:
+    model = nn.Linear(4, 3)
+    model.add_module("_orig_mod", nn.Linear(4, 3))
+    with pytest.raises(ValueError, match=r"^model: two tensors are called 'weight'$"):
+        granet.save(tmp_path / "file", model)
+
+
 def test_a_model_of_no_tensors_comes_back(tmp_path: Path) -> None:
     granet.save(tmp_path / "file", nn.Identity())
     assert granet.load(tmp_path / "file", nn.Identity()) == {}

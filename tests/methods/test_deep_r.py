@@ -190,3 +190,7 @@ def test_a_wrong_value_is_refused(fields: dict, message: str) -> None:
 def test_times_that_make_no_sense_are_refused(end: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DeepR(sparsity=0.9, end=end).updates(Clock(0, 100))
+
+
+def test_one_step_to_rewire_after_is_enough() -> None:
+    assert DeepR(sparsity=0.9, end=2).updates(Clock(0, 100)) == range(1, 2)

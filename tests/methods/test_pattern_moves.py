@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import granet
 from granet.layers import SparseLayer
 from granet.pattern_net import make_net
-from granet.scores import magnitude
+from granet.scores import magnitude, momentum
 
 UNITS = pytest.mark.parametrize("pattern", ["filter", "4x1"])
 
@@ -137,6 +137,23 @@ def test_deep_r_lets_each_group_draw_what_it_lost(units) -> None:
         net.commit()
         assert (net.layers[0].mask.view(-1, 4).sum(1) == 2).all()
     assert int(net.regrown) > 0
+
+
+@pytest.mark.parametrize("pattern", ["filter", "4x1", "fan-in"])
+def test_prune_then_regenerate_is_the_two_in_turn(pattern: str) -> None:
+    masks = []
+    for together in (True, False):
+        net = made(pattern)
+        net.open(1, net.layers, torch.tensor(True))
+        net.prune_to(0.5, magnitude)
+        if not together:
+            net.commit()
+            net.open(1, net.layers, torch.tensor(True))
+        net.regenerate(0.4, drop=magnitude, grow=momentum)
+        net.commit()
+        assert net.active.tolist() == [layer.active for layer in net.layers]
+        masks.append([layer.mask for layer in net.layers])
+    assert all(map(torch.equal, *masks))
 
 
 @pytest.mark.parametrize("pattern", ["filter", "4x1", "fan-in"])

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import granet
+from granet.layers import find_layers
+from granet.net import SparseNet
 
 
 def net(zeros: float = 0.0, seed: int = 0) -> nn.Sequential:
@@ -51,6 +53,16 @@ def test_a_share_of_what_is_left_goes_and_zeros_stay_zero(rate: float, zeros: fl
     for mask, want, old, new in zip(sparsifier.masks.values(), wanted, before, weights(model), strict=True):
         assert torch.equal(mask, want)
         assert torch.equal(new, old * want)
+
+
+def test_what_is_zero_is_switched_off_and_nothing_else() -> None:
+    layers = find_layers(net(zeros=0.5))
+    sparse = SparseNet(layers)
+    sparse.open(0, layers, torch.tensor(True))
+    sparse.keep_nonzero()
+    sparse.commit()
+    assert all(torch.equal(layer.mask, layer.weight != 0) for layer in layers)
+    assert sparse.active.tolist() == [layer.active for layer in layers]
 
 
 def test_each_layer_regrows_what_it_lost_by_gradient_from_zero_with_fresh_momentum() -> None:

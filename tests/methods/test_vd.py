@@ -13,6 +13,9 @@ from torch.nn import functional
 
 import granet
 from granet.hidden.noise import kl, kl_slope
+from granet.layers import find_layers
+from granet.net import SparseNet
+from granet.scores import magnitude
 
 STEPS = 12
 
@@ -217,6 +220,17 @@ def test_a_layer_of_noise_alone_keeps_its_floor(floor: int, left: list[int]) -> 
     for name, values in largest.items():  # all have the same noise, so the largest have the least alpha
         kept = model.get_parameter(name).detach().abs().flatten()
         assert torch.equal(kept[kept > 0].sort(descending=True).values, values[:floor])
+
+
+def test_a_layer_above_its_floor_gets_nothing_back() -> None:
+    layers = find_layers(net())
+    sparse = SparseNet(layers, floor=3)
+    layers[1].mask.zero_()
+    sparse.open(0, layers, torch.tensor(True))
+    sparse.recount()
+    sparse.grow_to_floor(magnitude)
+    sparse.commit()
+    assert sparse.active.tolist() == [layer.active for layer in layers] == [72, 3]
 
 
 def test_the_weight_of_the_divergence_rises_linearly() -> None:
