@@ -136,6 +136,10 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
             'sparsity = 0.5\n[[runs]]\nmethod = "lth"\nparent = { method = ["dense", "granet"] }',
             "parent={'method': ['dense', 'granet']}: must have one value of 'method'",
         ),
+        (
+            'sparsity = 0.5\n[[runs]]\nbranch_epoch = 3\nparent = { method = "dense", keep = [2] }',
+            "parent={'method': 'dense', 'keep': [2]}: must keep=[3], the epoch that a run branches from",
+        ),
         ("runs = []", "runs=[]: must be tables, each begun by [[runs]]"),
         ("sparsity = 0.5\nstretch = [1, inf]", "stretch=inf: must be finite"),
         ("packed = 0", "packed=0: must be a number of runs"),

@@ -121,7 +121,7 @@ def test_a_branch_watches_itself_whatever_its_trunk_watched(tmp_path: Path) -> N
 
 
 def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"branch_epoch=3: .*kept-0003.pt is not there"):
+    with pytest.raises(ValueError, match=r"branch_epoch=3: .*kept-0003.pt is not there; that run must keep"):
         Run(replace(BRANCH, branch_epoch=3), DATA, CPU, out)
     trunk = replace(TRUNK, epochs=2, keep=(1,))
     finished(trunk, tmp_path)

@@ -112,7 +112,10 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
             raise ValueError(f"parent={parent!r}: must have one value of {key!r}, a run starts from one other")
     seed = {"seed": own["seed"]} if "seed" in own else {}
     first = _recipe(file, {key: value for key, value in shared.items() if key != "parent"}, {**seed, **parent})
-    return [first, _recipe(file, shared, {**own, "parent": run_name(first)})]
+    recipe = _recipe(file, shared, {**own, "parent": run_name(first)})
+    if recipe.branch_epoch and recipe.branch_epoch not in first.keep:  # found now, not when the parent is trained
+        raise ValueError(f"parent={parent!r}: must keep=[{recipe.branch_epoch}], the epoch that a run branches from")
+    return [first, recipe]
 
 
 def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Recipe:

@@ -61,7 +61,10 @@ def load_kept(folder: Path, epoch: int, device: torch.device) -> dict[str, Any]:
     """The state that the run in `folder` kept after `epoch`; ValueError that names the file if there is none."""
     path = kept_path(folder, epoch)
     if not path.is_file():
-        raise ValueError(f"branch_epoch={epoch!r}: {path} is not there; remove its folder to train that run again")
+        raise ValueError(
+            f"branch_epoch={epoch!r}: {path} is not there; that run must keep this epoch and have trained so far (if "
+            "it did, remove its folder to train it again)"
+        )
     state = _read(path, device)
     if state is None:
         raise ValueError(f"branch_epoch={epoch!r}: {path} is damaged; remove its folder to train that run again")
