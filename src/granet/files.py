@@ -34,7 +34,8 @@ def atomic(path: Path) -> Iterator[Path]:
         _flush(path.parent)
     except OSError as error:
         if error.filename is None or str(error.filename) == str(temporary):
-            error.filename, error.filename2 = str(path), None  # the name that somebody knows
+            error.filename = str(path)  # the name that somebody knows
+            del error.filename2  # None would be told as a second name
         raise
     except Exception as error:  # safetensors has an error of the system only in its text
         if (number := re.search(r"\(os error (\d+)\)", str(error))) is None:
