@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,8 +41,13 @@ def train(rank: int, folder: Path) -> None:
 
 @pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="needs gloo")
 def test_masks_and_weights_are_the_same_on_all_ranks(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(train, (tmp_path,), nprocs=2)
+    ranks = [subprocess.Popen([sys.executable, __file__, str(rank), tmp_path]) for rank in range(2)]
+    assert [rank.wait(300) for rank in ranks] == [0, 0]
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     for name in METHODS:
         for kind in ("weights", "masks"):
             assert all(torch.equal(value, second[name][kind][key]) for key, value in first[name][kind].items())
+
+
+if __name__ == "__main__":
+    train(int(sys.argv[1]), Path(sys.argv[2]))
