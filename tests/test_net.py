@@ -423,3 +423,23 @@ def test_random_growth_elsewhere_takes_places_that_were_off_first(count: int) ->
     after = net.layers[0].mask
     assert int((after & ~before).sum()) == min(count, 40)
     assert int(after.sum()) == 10 + count
+
+
+def test_what_was_ever_zeroed_in_a_proposal_starts_anew_and_all_is_zeroed_at_once() -> None:
+    """Two rounds of dropping and growing; weights that the first one zeroed may have outlived the second."""
+    net, zeroed = make([(8, 10)]), []
+    layer = net.layers[0]
+    net.open(1, net.layers, YES, zero=lambda: zeroed.append(layer.mask.clone()))
+    survivors = torch.ones(8, 10, dtype=torch.bool)
+    for drop, grow in ((magnitude, random), (gradient, random)):
+        net.drop(torch.tensor([30]), drop)
+        net.zero_pruned()
+        survivors &= net.proposed()["0.weight"]
+        net.grow(torch.tensor([20]), grow)
+    survivors &= net.proposed()["0.weight"]
+    last = net.proposed()["0.weight"].clone()
+    assert net.commit()
+    assert [mask.tolist() for mask in zeroed] == [survivors.tolist()]
+    assert (last & ~survivors).any()
+    assert layer.mask.tolist() == last.tolist()
+    assert not begin(net, 2).commit()

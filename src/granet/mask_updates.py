@@ -84,19 +84,15 @@ class MaskUpdates:
 
     # The update itself.
 
-    def update(self, clock: Clock, zero: Callable[[], None]) -> None:
+    def update(self, clock: Clock, zero: Callable[[], None]) -> bool:
         """Write new masks. Layers without a gradient are left as they are.
 
-        Weights are not touched, but that a method may have them made zero where the masks it has so far say so.
+        Weights are not touched, but that a method may ask to have them made zero; whether it did.
         """
+        zeroed = False
         movable = with_gradient(self._net.layers)
-        for layer in self._net.layers:
-            if not layer.has_gradient:
-                self._say_once(
-                    layer.name,
-                    f"{layer.name}: no gradient at a mask update; its mask is left as it is, and where there is one "
-                    "budget for all layers, the others make up for it",
-                )
+        if len(movable) < len(self._net.layers):
+            self._tell_of_still_layers()
         if movable:
             accept = self._all_finite(movable)
             self.target = self._method.target(clock)
@@ -104,12 +100,22 @@ class MaskUpdates:
                 read_rates(self._optimizer, self._net.layers)
             self._net.open(clock.step, movable, accept, zero)
             self._method.update(self._net, clock)
-            self._net.commit()
+            zeroed = self._net.commit()
             if self._method.logged(clock):
                 self._record(clock, accept)
         if self._memory is not None:
             self._memory.updated(self._net.layers)
         self.forget_gradients()
+        return zeroed
+
+    def _tell_of_still_layers(self) -> None:
+        for layer in self._net.layers:
+            if not layer.has_gradient:
+                self._say_once(
+                    layer.name,
+                    f"{layer.name}: no gradient at a mask update; its mask is left as it is, and where there is one "
+                    "budget for all layers, the others make up for it",
+                )
 
     def _all_finite(self, layers: Sequence[SparseLayer]) -> Tensor:
         """Whether the update reads only finite gradients; known already if all were taken, and nothing else came."""

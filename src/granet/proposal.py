@@ -53,9 +53,10 @@ class ProposedMasks:
 
         Where ``accept`` (a bool tensor without dimensions) is false, every move moves nothing: the device decides
         whether there is an update, and the host need not know. ``zero`` brings the weights and the optimizer's state in
-        line with the masks.
+        line with the masks; :meth:`commit` calls it after :meth:`zero_pruned`.
         """
         self._zero = zero
+        self._zeroes_pruned = False
         self._draw = draw
         self._accept = accept
         self._movable = list(movable)
@@ -69,9 +70,12 @@ class ProposedMasks:
         self.pruned = self.regrown = constant(0, self.device)
 
     @torch.no_grad()
-    def commit(self) -> None:
-        """Write the proposal into the masks, in place."""
+    def commit(self) -> bool:
+        """Write the proposal into the masks, in place; whether weights and state are in line with them already."""
         self._settle()
+        if self._zeroes_pruned:
+            self._narrow()
+            self._zero()
         self._write()
         if self._index is None:
             self.active = self._counts
@@ -81,22 +85,29 @@ class ProposedMasks:
         if self._tracks_ever_active:
             for layer in self._movable:
                 layer.memory["ever_active"].logical_or_(layer.mask)
+        return self._zeroes_pruned
 
     @torch.no_grad()
     def zero_pruned(self) -> None:
-        """What is switched off so far becomes zero now: should it come back in this proposal, it starts anew."""
+        """What is switched off so far becomes zero: should it come back in this proposal, it starts anew."""
         if self._thinning is not None:
             self._thinning[1].select(self._counts)  # without settling: a later move may thin it further
-        self._write()
-        self._zero()
+        self._narrow()
+        self._zeroes_pruned = True
 
-    def _write(self) -> None:
+    def _narrow(self) -> None:
+        """Leave on in the masks what is proposed too: until they are written, they tell what has never been off."""
+        self._write(Tensor.logical_and_, torch._foreach_mul_)
+
+    def _write(
+        self, one: Callable[..., Any] = Tensor.copy_, several: Callable[..., Any] = torch._foreach_copy_
+    ) -> None:
+        """Change the masks in place by what is proposed: all as one, if they lie in rows."""
         proposed = self._weight_by_weight()
         if isinstance(self._masks, Row) and isinstance(proposed, Row):
-            self._masks.whole.copy_(proposed.whole)
+            one(self._masks.whole, proposed.whole)
         else:
-            shaped = [p.view(mask.shape) for p, mask in zip(proposed, self._masks, strict=True)]
-            torch._foreach_copy_(list(self._masks), shaped)
+            several(list(self._masks), [p.view(mask.shape) for p, mask in zip(proposed, self._masks, strict=True)])
 
     # What there is to know about it, numbers as [movable layers] tensors.
 

@@ -201,8 +201,7 @@ class Sparsifier:
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
         self._zeros.after_step(self._updates.history)
         if due:
-            self._updates.update(self._clock, self._zeros.zero)
-            self._apply_masks()
+            self._apply_masks(layers_zeroed=self._updates.update(self._clock, self._zeros.zero))
         self._updates.warn_of_skipped()
 
     def prepare(self) -> None:
@@ -231,15 +230,15 @@ class Sparsifier:
         self._show()
         self._updates.forget_gradients()
 
-    def _apply_masks(self) -> None:
-        """Weights and optimizer state become zero where the masks now say inactive."""
+    def _apply_masks(self, layers_zeroed: bool = False) -> None:
+        """Weights and optimizer state become zero where the masks now say inactive, if they are not so already."""
         if self._hidden is not None:
             self._hidden.show()  # what is hidden, and its optimizer state, stays
             self._zeros.let_go()
         else:
             may_be_sparse = self._updates.target > 0 or not self.method.has_target
             may_change, may_regrow = self._updates.may_change(self._clock), self._updates.may_regrow(self._clock)
-            self._zeros.apply_masks(may_be_sparse, may_change, may_regrow)
+            self._zeros.apply_masks(may_be_sparse, may_change, may_regrow, layers_zeroed)
 
     # State, copies, the end.
 

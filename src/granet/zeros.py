@@ -54,11 +54,11 @@ class Zeros:
         if self._followers is not None:
             self._followers.let_go()
 
-    def apply_masks(self, may_be_sparse: bool, may_change: bool, may_regrow: bool) -> None:
+    def apply_masks(self, may_be_sparse: bool, may_change: bool, may_regrow: bool, layers_zeroed: bool = False) -> None:
         """Bring weights and optimizer state in line with new masks.
 
         ``may_be_sparse``: there may be zeros in them; ``may_change``: there will be other ones; ``may_regrow``: what
-        they drop may still come back.
+        they drop may still come back; ``layers_zeroed``: the layers themselves are in line already.
         """
         self.let_go()
         if self._followers is not None:
@@ -66,7 +66,8 @@ class Zeros:
                 self._followers.silence()
             if not may_change:
                 self._followers.disconnect()
-        self.enforce()
+        if self._followers is not None or not layers_zeroed:
+            self.enforce()
         self._look_due = may_be_sparse and self._looks_left > 0
 
     def look_after_next_step(self) -> None:
