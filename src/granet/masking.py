@@ -22,9 +22,7 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     (NaN * 0 is NaN), so that inactive weights stay exactly zero whatever a gradient holds. It is also several times
     faster than multiplying floats by a bool mask. On a GPU a Triton kernel writes the zeros of all layers at once.
     """
-    pairs = list(pairs)
-    for device, alike in _by_kind([tensor for tensor, _ in pairs]):
-        tensors, masks = ([pair[i] for pair in compress(pairs, alike)] for i in (0, 1))
+    for device, (tensors, masks) in _by_kind(*zip(*pairs, strict=True)):
         kernels = runs_kernels(device) and not _is_capturing(device)
         by_kernel = _in_same_order(tensors, masks) if kernels else [False] * len(tensors)
         if any(by_kernel):
@@ -57,8 +55,7 @@ def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Ten
 def all_finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     """Whether no element is NaN or infinite, as a bool tensor without dimensions on ``device``; no host wait."""
     finite = []
-    for where, alike in _by_kind(tensors):
-        group = list(compress(tensors, alike))
+    for where, (group,) in _by_kind(tensors):
         if runs_kernels(where):
             from granet import masking_triton
 
@@ -74,11 +71,15 @@ def _is_capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _by_kind(tensors: Sequence[Tensor]) -> Iterator[tuple[torch.device, list[bool]]]:
-    """For each device and dtype there is, which of the tensors are of that kind."""
-    found = kinds(tensors)
+def _by_kind(*several: Sequence[Tensor]) -> Iterator[tuple[torch.device, list[Sequence[Tensor]]]]:
+    """For each device and dtype there is in the first list: its tensors of that kind, and their places' in the others.
+
+    Of no list nothing.
+    """
+    found = kinds(several[0]) if several else set()
     for kind in found:
-        yield kind[0], [len(found) == 1 or (tensor.device, tensor.dtype) == kind for tensor in tensors]
+        alike = [(tensor.device, tensor.dtype) == kind for tensor in several[0]] if len(found) > 1 else None
+        yield kind[0], [tensors if alike is None else list(compress(tensors, alike)) for tensors in several]
 
 
 def _in_same_order(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> list[bool]:

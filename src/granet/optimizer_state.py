@@ -30,8 +30,11 @@ class OptimizerState:
     def of(self, layers: Sequence[SparseLayer]) -> Iterator[tuple[SparseLayer, Tensor, float]]:
         """Their state tensors with an entry for each weight, and that entry for a weight never trained: mostly zero."""
         for layer in layers:
-            for key, tensor in _per_weight(self._optimizer, layer.weight):
-                yield layer, tensor, self._fresh.get(layer.weight, self._others).get(key, 0.0)
+            state = self._optimizer.state.get(layer.weight)
+            if state:
+                fresh = self._fresh.get(layer.weight, self._others)
+                for key, tensor in _per_weight(state, layer.weight):
+                    yield layer, tensor, fresh.get(key, 0.0)
 
 
 def fresh_state(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, float]:
@@ -55,13 +58,15 @@ def fresh_state(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, float]
                 twin.step()
         except Exception:  # a stranger's class may raise anything
             return {}
-    return {key: float(tensor[0, 0]) for key, tensor in _per_weight(twin, weight) if tensor[0, 0] != 0}
+    return {
+        key: float(tensor[0, 0]) for key, tensor in _per_weight(twin.state.get(weight, {}), weight) if tensor[0, 0] != 0
+    }
 
 
-def _per_weight(optimizer: Optimizer, weight: nn.Parameter) -> list[tuple[str, Tensor]]:
+def _per_weight(state: dict[str, Any], weight: nn.Parameter) -> list[tuple[str, Tensor]]:
     shape = weight.shape
     return [
         (key, value)
-        for key, value in optimizer.state.get(weight, {}).items()
+        for key, value in state.items()
         if isinstance(value, Tensor) and value.shape == shape and value.is_floating_point()
     ]
