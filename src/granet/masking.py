@@ -72,10 +72,7 @@ def _is_capturing(device: torch.device) -> bool:
 
 
 def _by_kind(*several: Sequence[Tensor]) -> Iterator[tuple[torch.device, list[Sequence[Tensor]]]]:
-    """For each device and dtype there is in the first list: its tensors of that kind, and their places' in the others.
-
-    Of no list nothing.
-    """
+    """For each device and dtype there is in the first list: its tensors of that kind, and what goes with them."""
     found = kinds(several[0]) if several else set()
     for kind in found:
         alike = [(tensor.device, tensor.dtype) == kind for tensor in several[0]] if len(found) > 1 else None

@@ -66,6 +66,7 @@ class SparseNet(ProposedMasks):
         left = int(self._counts.sum())
         self.prune_to(1 - kept(left, rate) / self.numel, score)
 
+    @torch.no_grad()
     def proposed(self) -> dict[str, Tensor]:
         """The masks as proposed so far, in the shapes of the weights; not to be written to."""
         self._settle()

@@ -12,7 +12,7 @@ from torch import Tensor
 from granet.layers import SparseLayer, gradients_of, lay_in_a_row
 from granet.probe import Probe
 from granet.row import Row, row_of, sizes
-from granet.scores import Score, gradient
+from granet.scores import Score, gradient, magnitude
 from granet.selection import Ranking, rank
 from granet.transfer import constant, to_device
 from granet.units import SINGLE, Units
@@ -196,6 +196,8 @@ class ProposedMasks:
     def _scores(self, score: Score) -> Sequence[Tensor]:
         if score is gradient:  # as the row they were kept in: to cut it apart takes longer than to launch the search
             return gradients_of(self._movable)
+        if score is magnitude:  # themselves: where nothing is differentiated, there is no need to detach each
+            return [layer.weight for layer in self._movable]
         return [score(layer, self._draw) for layer in self._movable]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:

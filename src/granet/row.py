@@ -53,10 +53,15 @@ def first_device(tensors: Sequence[Tensor]) -> torch.device:
 def kinds(tensors: Sequence[Tensor]) -> set[tuple[torch.device, torch.dtype]]:
     """The devices and types there are."""
     if isinstance(tensors, Row):
-        tensors = (tensors.whole,)
-    found = set(product({tensor.device for tensor in tensors}, {tensor.dtype for tensor in tensors}))
+        return {(tensors.whole.device, tensors.whole.dtype)}
+    found = set(product({tensor.device for tensor in tensors}, dtypes(tensors)))
     # Mostly they are all alike, which takes half the time to see without a pair for each.
     return found if len(found) == 1 else {(tensor.device, tensor.dtype) for tensor in tensors}
+
+
+def dtypes(tensors: Sequence[Tensor]) -> set[torch.dtype]:
+    """The types there are."""
+    return {tensor.dtype for tensor in ((tensors.whole,) if isinstance(tensors, Row) else tensors)}
 
 
 def sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from granet.global_search_triton import share_out
 from granet.launch import launch
 from granet.layer_table import tables
 from granet.piece_triton import address, this_piece
-from granet.row import contiguous, kinds
+from granet.row import contiguous, dtypes
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
@@ -116,7 +116,7 @@ class TritonRanking:
     """The candidates of layers on one CUDA device."""
 
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
-        common, *others = {dtype for _, dtype in kinds(scores)}
+        common, *others = dtypes(scores)
         if others:
             common = torch.float32
             scores = [score.to(common) for score in scores]
