@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from granet.training.device import enough_memory, prepare_device
+from granet.training.device import enough_memory, kernels_tried, prepare_device
 
 CPU = torch.device("cpu")
 
@@ -36,6 +36,16 @@ def test_the_gpu_of_a_run_is_the_current_one(
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
     prepare_device(torch.device(name), deterministic=False)
     assert current == made_current
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_cudnn_tries_kernels_where_asked_alone(deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", deterministic)
+    with pytest.raises(KeyError), kernels_tried():
+        assert torch.backends.cudnn.benchmark is not deterministic
+        raise KeyError("x")
+    assert not torch.backends.cudnn.benchmark
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU to run short of memory")

@@ -11,9 +11,9 @@ import torch
 
 
 def prepare_device(device: torch.device, deterministic: bool) -> None:
-    """Let a GPU choose its fastest kernels by trying them, or make it repeat itself exactly.
+    """Let a GPU choose the kernels it thinks fast, or make it repeat itself exactly.
 
-    Both are settings of the whole process, as torch has them. The GPU becomes this thread's current one: the step is
+    That is a setting of the whole process, as torch has it. The GPU becomes this thread's current one: the step is
     captured from a stream of that, and another GPU's would capture nothing.
     """
     if device.type != "cuda":
@@ -24,7 +24,23 @@ def prepare_device(device: torch.device, deterministic: bool) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
     torch.backends.cudnn.deterministic = deterministic
-    torch.backends.cudnn.benchmark = not deterministic
+    if deterministic:
+        torch.backends.cudnn.benchmark = False
+
+
+@contextmanager
+def kernels_tried() -> Iterator[None]:
+    """cuDNN tries its kernels here and takes the fastest, unless runs have to repeat themselves.
+
+    Only where nobody works beside: torch frees all the memory that it keeps after each trial, for which the whole
+    device has to be idle. What runs once an epoch is not worth a trial for each of its shapes, in each thread.
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = not torch.backends.cudnn.deterministic
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def alone() -> bool:

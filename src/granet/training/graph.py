@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from granet.hidden import as_it_is
 from granet.sparsifier import Sparsifier
 from granet.training.compiled import compiled
-from granet.training.device import alone
+from granet.training.device import alone, kernels_tried
 from granet.training.gate import GATE
 from granet.training.rounded import RoundedWeights, counted_apart
 from granet.training.step import Loss
@@ -253,7 +253,7 @@ def _capture(
     own = torch.cuda.Stream(priority=FIRST) if alone() else current  # type: ignore[no-untyped-call]
     own.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
-    with GATE.alone():
+    with GATE.alone(), kernels_tried():
         random = torch.cuda.get_rng_state()
         with torch.cuda.stream(own):
             for _ in range(WARM_UP):
