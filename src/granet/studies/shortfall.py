@@ -14,11 +14,6 @@ SURE = 2.0
 PROTOCOL = f"The choice of the epoch: by the paper's own, what is missing is within {SURE:.0f} standard errors."
 
 WHY: Mapping[tuple[str, str], str] = {
-    ("GraNet (s_i=0.5)", "cifar100"): (
-        "No reason is known: at 90 % and 98 % it is above the paper by its protocol, and so are all cells of this"
-        " network and data set together. They differ from the paper both ways by more than seeds explain: GMP at 95 %"
-        " is as clearly above it."
-    ),
     ("GraSP", "cifar10"): "The paper took the number from another work, which trained in its own way.",
     ("SynFlow", "cifar10"): "As for GraSP; and see [zoo](zoo.md).",
     ("SIS", "cifar10"): "The number is that of its authors; see [zoo](zoo.md).",
