@@ -1,4 +1,4 @@
-"""How channels travel through a model, read from its traced operators: the steps that :mod:`granet.silence` takes.
+"""How channels travel through a model, read from its traced operators: the steps that `silence.py` evaluates.
 
 The model is traced as its forward runs at that time, for inputs with a batch dimension. Tracing shows operators but no
 sizes, so of a tensor no more is known than its channels. What an operator that is not in the tables here returns is not
@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from granet.silence import Flow, Step
+from granet.filters.silence import Flow, Step
 
 
 def _spellings(*names: str) -> set[object]:
@@ -55,12 +55,12 @@ _NEW = _CONVOLUTIONS | _NORMS | _POOL | _REDUCE | _JOIN | _GATE | _spellings("cl
 
 def trace_channels(graph: fx.Graph, modules: Mapping[str, nn.Module]) -> Flow:
     """The way of the channels from layer to layer."""
-    reader = _Reader(modules)
+    tracer = _Tracer(modules)
     for node in graph.nodes:
-        reader.read(node)
-    known = reader.reads.keys() - reader.unknown
-    reads = {layer: reader.add("all", steps) for layer, steps in reader.reads.items() if layer in known}
-    return Flow(tuple(reader.steps), reads)
+        tracer.read(node)
+    known = tracer.reads.keys() - tracer.unknown
+    reads = {layer: tracer.add("all", steps) for layer, steps in tracer.reads.items() if layer in known}
+    return Flow(tuple(tracer.steps), reads)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _Channels:
         return self.rank is not None and self.rank + self.axis == 1
 
 
-class _Reader:
+class _Tracer:
     """Goes through the operators in the order they run in."""
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
