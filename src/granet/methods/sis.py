@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from granet.activations import Seen, watch
 from granet.inclusion import Constraint, constraint, least_weights
+from granet.layer_inputs import Seen, watch
 from granet.methods.base import Method, check_count, check_share, register
 from granet.net import SparseNet
 from granet.probe import Tensors, each_tensor, full_precision

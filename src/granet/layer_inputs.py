@@ -1,4 +1,4 @@
-"""What a model's layers see on a batch: the inputs of each, and the batch norm and ReLU that its outputs go through."""
+"""What each layer of a model is given on a few batches, and which batch norm and ReLU its outputs go through."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _RELU = {functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu
 
 @dataclass
 class Seen:
-    """One convolution or linear layer: its inputs, and how its weight turns them into what is activated."""
+    """One convolution or linear layer: its inputs, batch by batch, and what becomes of its outputs."""
 
     module: nn.Module
     others: Tensors = field(default_factory=dict)
     """The layer's parameters beside the weight."""
     inputs: list[Tensor] = field(default_factory=list)
     normalise: Callable[[Tensor], Tensor] | None = None
+    """The batch norm that the outputs go through, if they do."""
     rectified: bool = False
+    """Whether they go through a ReLU, after that."""
 
     def preactivation(self, inputs: Tensor, weight: Tensor) -> Tensor:
         """z: the layer's outputs with that weight, after the batch norm that follows, if one does."""
@@ -38,13 +40,13 @@ class Seen:
 
 @torch.no_grad()
 def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, Seen]:
-    """Run the model with that state, in evaluation mode, and note what each sparsified layer sees."""
+    """Run the model with that state, in evaluation mode, and note what goes into each sparsified layer."""
     seen = {name: Seen(module) for name, module in _modules(probe).items()}
-    followers = _Followers()
-    noting = [(one.module, partial(_note, one, followers)) for one in seen.values()]
+    calls = _NormsAndReLUs()
+    noting = [(one.module, partial(_note, one, calls)) for one in seen.values()]
     hooks = [module.register_forward_hook(note, with_kwargs=True) for module, note in noting]
     try:
-        with probe.mode(training=False), followers:
+        with probe.mode(training=False), calls:
             for inputs, _ in batches:
                 probe.call(state, inputs)
     finally:
@@ -71,16 +73,16 @@ def _modules(probe: Probe) -> dict[str, nn.Module]:
 
 
 def _note(
-    one: Seen, followers: _Followers, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], outputs: Tensor
+    one: Seen, calls: _NormsAndReLUs, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], outputs: Tensor
 ) -> None:
     one.inputs.append((given[0] if given else named["input"]).detach())
     one.others = {name: value.detach() for name, value in module._parameters.items() if value is not None}
     del one.others["weight"]
-    followers.follow(outputs, one)
+    calls.follow(outputs, one)
 
 
-class _Followers(TorchFunctionMode):
-    """Sees every call of batch norm and ReLU, as a module or as a function, and whose outputs it is given."""
+class _NormsAndReLUs(TorchFunctionMode):
+    """Sees every call of batch norm and ReLU, by a module or as a function, and tells which layer's outputs it got."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +92,7 @@ class _Followers(TorchFunctionMode):
         self._from[id(outputs)] = outputs, outputs._version, one  # held, so that no other tensor gets its id
 
     def _whose(self, value: Any) -> Seen | None:
-        """Whose outputs these are; nobody's once something was written to them, as a shortcut is added in place."""
+        """The layer whose outputs these are. None once they were written to, as when a shortcut is added in place."""
         outputs, version, one = self._from.get(id(value), (None, 0, None))
         return one if outputs is not None and outputs._version == version else None
 

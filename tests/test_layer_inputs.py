@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from granet.activations import watch
+from granet.layer_inputs import watch
 from granet.layers import find_layers
 from granet.probe import Probe
 
