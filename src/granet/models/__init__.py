@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from granet.models.digits import digits_net
 from granet.models.resnet import resnet50, resnet50_cifar, resnet_cifar
 from granet.models.vgg import vgg19
 
@@ -24,15 +25,8 @@ __all__ = ["create_model", "list_models"]
 Factory = Callable[..., nn.Module]
 
 
-def _digits_net(*, num_classes: int = 10, in_channels: int = 1) -> nn.Module:
-    """The small network for the embedded 8x8 digits."""
-    from granet.models.digits import DigitsNet
-
-    return DigitsNet(classes=num_classes, channels=in_channels)
-
-
 _FACTORIES: dict[str, Factory] = {
-    "digits_net": _digits_net,
+    "digits_net": digits_net,
     "resnet20": partial(resnet_cifar, 20),
     "resnet32": partial(resnet_cifar, 32),
     "resnet50": resnet50,

@@ -32,6 +32,11 @@ class DigitsNet(nn.Module):
         return logits
 
 
+def digits_net(*, num_classes: int = 10, in_channels: int = 1) -> DigitsNet:
+    """`DigitsNet`, by the argument names that `create_model` knows for every network."""
+    return DigitsNet(classes=num_classes, channels=in_channels)
+
+
 def _conv(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
     """A 3x3 convolution that keeps the size, batch norm, ReLU."""
     return nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
