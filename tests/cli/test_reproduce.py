@@ -10,8 +10,8 @@ from granet.cli import main
 from granet.cli import reproduce as module
 from granet.studies.plasticity import Study
 from granet.studies.plasticity_table import PlasticityTable
+from granet.studies.registry import TABLES
 from granet.studies.reproducible import Selection
-from granet.studies.reproduction import TABLES
 from granet.studies.results import read_results
 from granet.training import Recipe
 

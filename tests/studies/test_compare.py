@@ -11,8 +11,8 @@ import torch
 
 from granet.data import load
 from granet.studies.compare import Comparison, compare, with_spread
+from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
-from granet.studies.reproduction import TABLES, Name
 from granet.studies.results import read_results
 from granet.studies.results_page import headline, page
 from granet.studies.shortfall import PROTOCOL, below

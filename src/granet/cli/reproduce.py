@@ -14,8 +14,8 @@ from granet.cli.device import choose_device, choose_packed
 from granet.cli.sweep import train_all
 from granet.data import load
 from granet.studies.jobs import Place
+from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import Selection, Table, check_write
-from granet.studies.reproduction import TABLES, Name
 from granet.studies.results import read_results
 
 
