@@ -23,9 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from granet.layers import plain_name
-from granet.mask_codes import MaskCode, decode_mask, encode_mask
-from granet.model_state import first_names, model_state
-from granet.packed_layout import (
+from granet.packed.layout import (
     LARGEST_TABLE,
     MASKS,
     ROUNDED,
@@ -38,7 +36,9 @@ from granet.packed_layout import (
     decompress_table,
     tensors_by_name,
 )
-from granet.safetensors_file import DTYPE_NAMES, read_bytes, read_header, read_rows, shown, write_file
+from granet.packed.mask_codes import MaskCode, decode_mask, encode_mask
+from granet.packed.model_state import first_names, model_state
+from granet.packed.safetensors_file import DTYPE_NAMES, read_bytes, read_header, read_rows, shown, write_file
 
 _CODE_COST = 16  # bytes by which a code lengthens the compressed table, at most
 

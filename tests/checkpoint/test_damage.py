@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import granet
-from granet import checkpoint, safetensors_file
+from granet import checkpoint
 from granet.checkpoint import read
+from granet.packed import safetensors_file
 
 pytestmark = pytest.mark.usefixtures("little_memory")
 

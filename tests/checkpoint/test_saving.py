@@ -14,8 +14,8 @@ from safetensors import safe_open
 from torch import nn
 
 import granet
-from granet import packed_layout
-from granet.safetensors_file import DTYPES
+from granet.packed import layout
+from granet.packed.safetensors_file import DTYPES
 
 
 class Extra(nn.Linear):
@@ -97,7 +97,7 @@ def test_a_tensor_may_be_named_like_a_row(tmp_path: Path) -> None:
 
 
 def test_a_model_of_too_many_tensors_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_layout, "LARGEST_TABLE", 50)
+    monkeypatch.setattr(layout, "LARGEST_TABLE", 50)
     with pytest.raises(ValueError, match=r"^model: the names of its 2 tensors take \d+ bytes, over 50$"):
         granet.save(tmp_path / "file", nn.Linear(4, 3))
     assert not list(tmp_path.iterdir())
@@ -194,6 +194,6 @@ print(len(state), len(masks), *sorted(name for name in sys.modules if name.start
 print(*(name for name in ("safetensors", "rich", "tyro", "matplotlib", "triton") if name in sys.modules))
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    modules = ["checkpoint", "files", "layers", "mask_codes", "model_state"]
-    modules += ["packed_layout", "packing", "row", "safetensors_file"]
+    packed = [f"packed.{name}" for name in ("layout", "mask_codes", "model_state", "safetensors_file")]
+    modules = ["checkpoint", "files", "layers", "packed", *packed, "packing", "row"]
     assert ran.stdout.splitlines() == [" ".join(["12", "2", *(f"granet.{name}" for name in modules)]), ""]

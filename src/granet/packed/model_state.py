@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from granet.layers import plain_name
-from granet.safetensors_file import DTYPE_NAMES
+from granet.packed.safetensors_file import DTYPE_NAMES
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 A file has few rows, however many tensors there are. For each dtype in use there is one with the name of the dtype, say
 `F32`, that holds the elements of all tensors stored in it. The row `masks` holds the codes of where they are in sparse
-tensors (`granet.mask_codes`). Tensors follow each other in the rows as they do in the table, so there are no offsets
+tensors (`mask_codes.py`). Tensors follow each other in the rows as they do in the table, so there are no offsets
 that could be wrong. The table is a row itself, `table`: JSON, compressed by zlib.
 
     {"conv.weight": {"dtype": "F32", "shape": [64, 3, 3, 3],
@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from granet.mask_codes import LARGEST_K, longest_code
-from granet.safetensors_file import DTYPE_NAMES, DTYPES, Row, is_count, parse_json, shown
+from granet.packed.mask_codes import LARGEST_K, longest_code
+from granet.packed.safetensors_file import DTYPE_NAMES, DTYPES, Row, is_count, parse_json, shown
 
 MASKS = "masks"
 TABLE = "table"

@@ -1,0 +1,1 @@
+"""The format of packed files, which `granet.checkpoint` reads and writes: container, layout, codes of masks."""
