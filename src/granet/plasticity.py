@@ -11,7 +11,7 @@ import copy
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,7 @@ class PlasticityProbe:
         if epoch % self.every:
             return []
         probed = plasticity(self.model, self.optimizer, self.batches, self.loss, self.evaluate, **self.options)
-        found = [PlasticityPoint(p.rate, p.regeneration, p.before, p.after, epoch) for p in probed]
+        found = [replace(point, epoch=epoch) for point in probed]
         self.points += found
         return found
 

@@ -79,7 +79,8 @@ class Zeros:
         if self._look_due and self._rates_above_zero():
             self._look_due = False
             records = history.records()
-            self._looks_left -= not (records and records[-1].skipped)  # no mask changed there
+            if not (records and records[-1].skipped):  # a skipped update changed no mask, so this look did not count
+                self._looks_left -= 1
             moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers)
             self._leaking = self._leaking or any(map(bool, moved))
         if self._leaking:

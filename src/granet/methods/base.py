@@ -134,10 +134,10 @@ def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")
 
 
-def check_count(field: str, value: int, least: int = 1) -> None:
-    """A whole number of things."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{field}={value!r}: must be a whole number, {least} or more")
+def check_count(field: str, value: int) -> None:
+    """A whole number of things, at least one."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{field}={value!r}: must be a whole number, 1 or more")
 
 
 def check_number(field: str, value: float, *, least: float | None = None, above: float | None = None) -> None:
@@ -220,14 +220,16 @@ class MethodInfo:
         if self.before_training:
             return "before training"
         starts = {"dense": self.dense_to_sparse, "sparse": self.sparse_to_sparse}
-        return ", from ".join(filter(None, ("during", " or ".join(start for start in starts if starts[start]))))
+        known = " or ".join(start for start, possible in starts.items() if possible)
+        return f"during, from {known}" if known else "during"
 
     @property
     def distribution(self) -> str:
         """How layers share the weights by default."""
         defaults = {field.name: field.default for field in dataclasses.fields(self.cls)}
         name = str(defaults.get("scope") or defaults.get("distribution") or "")
-        return ", ".join(filter(None, (name.upper() if name in ("er", "erk") else name, self.shares)))
+        shown = name.upper() if name in ("er", "erk") else name
+        return ", ".join(part for part in (shown, self.shares) if part)
 
     @property
     def target(self) -> str:
