@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, also when the power goes."""
+"""Files: what is written appears whole or not at all, also when the power goes; what cannot be read is named."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _scramble(x: Tensor) -> Tensor:
 
 
 def _hash32(x: int) -> int:
-    """The same of a number."""
+    """:func:`_scramble` of one number."""
     x &= _WORD
     for shift, factor in _MIX:
         x = ((x ^ (x >> shift)) * factor) & _WORD

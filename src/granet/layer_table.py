@@ -1,8 +1,8 @@
 """Where the layers' tensors lie, as tables on the device: one kernel launch then serves all layers.
 
 A launch has a program for each piece of a layer. It looks up its piece in the list of pieces, and where the layer lies
-in lists of addresses (``piece_triton.py``). The lists are found again by their contents, so that what stays where it is
-need not be sent to the device again.
+in lists of addresses (``piece_triton.py``). The lists are kept on the device and found again by their contents: as long
+as tensors stay where they are, nothing has to be sent there.
 """
 
 from __future__ import annotations

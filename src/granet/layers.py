@@ -32,7 +32,7 @@ class SparseLayer:
     mask: Tensor = field(init=False, repr=False)
     """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
     _kept: tuple[Sequence[Tensor], int] | None = field(default=None, init=False, repr=False)
-    """Some tensors, and which of them is the ``gradient``; it may not yet be cut out of a row."""
+    """Where ``gradient`` is: some tensors, and which of them it is. Unless it is read, a `Row` of them stays uncut."""
     gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
     """The tensor that ``gradient`` was copied from."""
     rate: float | Tensor = field(default=0.0, init=False, repr=False)
@@ -46,7 +46,7 @@ class SparseLayer:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """With a mask of its own: pickling it as it is would write those of all layers each time."""
+        """With a copy of the mask: it is a slice of one tensor for all layers, and pickling would write the whole."""
         return self.__dict__ | {"mask": self.mask.clone()}
 
     @property
@@ -63,7 +63,7 @@ class SparseLayer:
         return self._kept is not None
 
     def keep_gradient(self, tensors: Sequence[Tensor], place: int) -> None:
-        """``gradient`` is the one at that place of the tensors, which are not looked at before it is."""
+        """Let ``gradient`` be ``tensors[place]``, which is looked up only when it is read."""
         self._kept = tensors, place
 
     @property
@@ -84,7 +84,7 @@ class SparseLayer:
 
 
 def gradients_of(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:
-    """``gradient`` of each layer, which must have one: the very tensors that hold just these, if they were kept so."""
+    """The ``gradient`` of each layer; all must have one. Kept together as one sequence, they are returned as that."""
     kept = [layer._kept for layer in layers]
     tensors = kept[0][0] if kept[0] is not None else ()
     if len(tensors) == len(layers) and all(one and one[0] is tensors and one[1] == i for i, one in enumerate(kept)):
@@ -166,9 +166,9 @@ def find_layers(
 
 
 def lay_in_a_row(layers: Sequence[SparseLayer]) -> None:
-    """Let the masks, if on one device, lie one after another in memory.
+    """Make the masks slices of one tensor, if they are on one device.
 
-    All can then be copied as one, where each lies in its logical order.
+    One call then copies them all, as long as each lies in memory in its logical order.
     """
     masks = [layer.mask for layer in layers]
     if len(kinds(masks)) == 1:

@@ -19,7 +19,10 @@ from granet.readings import forget_gradients, read_rates, refer_to_gradients, ta
 
 
 class MaskUpdates:
-    """Lets a method move the masks of a net at its times. A clock given here shows the steps taken so far."""
+    """Lets a method update the masks of a net, after the steps it has named.
+
+    Every ``clock`` that is passed in shows the steps taken so far.
+    """
 
     def __init__(self, method: Method, net: SparseNet, optimizer: Optimizer, steps: range, clock: Clock) -> None:
         self._method = method
@@ -55,7 +58,10 @@ class MaskUpdates:
     # Gradients, from before they are masked until the step is over.
 
     def keep_gradients(self, clock: Clock) -> bool:
-        """Before gradients are masked: hold on to what an update will read of them. Whether that has masked them."""
+        """Before gradients are masked: keep what an update after this step will read of them.
+
+        Returns whether they are masked now: where growth needs dense copies, copying and masking is one pass.
+        """
         if not self.reads_next(clock):
             return False
         if self._method.needs_gradient:
@@ -65,7 +71,7 @@ class MaskUpdates:
         return self._method.needs_gradient
 
     def remember_gradients(self, clock: Clock) -> None:
-        """After a step that was taken; the clock does not show it yet."""
+        """Give the gradients of the step just taken, which the clock does not show yet, to the method's memory."""
         if self._memory is not None and self._remembers_next(clock):
             take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
             self._finite = None  # that was of this step's gradients, and the memory may recall something else
@@ -85,9 +91,10 @@ class MaskUpdates:
     # The update itself.
 
     def update(self, clock: Clock, zero: Callable[[], None]) -> bool:
-        """Write new masks. Layers without a gradient are left as they are.
+        """Let the method propose new masks, and write them. Layers without a gradient keep theirs.
 
-        Weights are not touched, but that a method may ask to have them made zero; whether it did.
+        A method may ask that pruned weights become zero within the update (``net.zero_pruned``); ``zero`` does it.
+        Returns whether it did.
         """
         zeroed = False
         movable = with_gradient(self._net.layers)
@@ -128,7 +135,7 @@ class MaskUpdates:
         self.history.add(clock.step, self.target, net.pruned, net.regrown, accept, net.active, net.ever_active)
 
     def warn_of_skipped(self) -> None:
-        """Of updates that the device did not make, as far as the host knows by now."""
+        """Warn of updates that the device skipped, as far as the host knows by now."""
         for record in self.history.arrived():
             if record.skipped:
                 self._say_once(

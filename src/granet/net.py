@@ -93,16 +93,16 @@ class SparseNet(ProposedMasks):
 
     @torch.no_grad()
     def recount(self) -> None:
-        """Count masks that change by themselves, between updates; nothing is pruned or regrown here.
+        """Count the active weights anew, for methods whose masks change between updates; nothing is pruned or regrown.
 
-        Also those of layers that cannot move now: they had changed before.
+        Also those of layers that cannot move in this proposal: their masks have changed before it.
         """
         self.active = torch.stack([layer.mask.count_nonzero().to(self.device) for layer in self.layers])
         self._counts = self._of_movable(self.active)
 
     @torch.no_grad()
     def grow_to_floor(self, score: Score) -> None:
-        """Give layers with fewer weights than the floor back their best."""
+        """Let layers with fewer active weights than the floor grow to it, by the largest scores."""
         self._settle()
         missing = (self._floors - self._counts).clamp(min=0)
         self._ranked(score, among=False).select(missing)
@@ -189,7 +189,7 @@ class SparseNet(ProposedMasks):
         return torch.stack(sums) * self._entry_size / self._of_movable(self.active).clamp(min=1)
 
     def lacking(self, sparsity: float) -> Tensor:
-        """How many weights are missing to what that sparsity leaves, as proposed."""
+        """How many weights the proposal still lacks to leave that sparsity; 0 if it has enough."""
         return (self._left_by(sparsity) - self._counts.sum()).clamp(min=0)
 
     def share_out(self, total: Tensor, shares: Tensor) -> Tensor:

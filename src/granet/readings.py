@@ -14,16 +14,16 @@ from granet.masking import take_dense, zero_inactive
 
 
 def refer_to_gradients(layers: Sequence[SparseLayer]) -> None:
-    """For updates that only ask whether there is a finite gradient: what the optimizer sees will do."""
+    """For updates that only ask which layers have a gradient, and whether it is finite: nothing has to be copied."""
     for layer in layers:
         layer.gradient = None if layer.weight.grad is None else layer.weight.grad.detach()
 
 
 @torch.no_grad()
 def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
-    """For growth: a dense copy of each gradient, which itself becomes masked; to be called once or more for a step.
+    """For growth: keep a dense copy of each gradient, then mask the gradient. May be called several times in a step.
 
-    Returns whether all that is kept is finite, if that was seen on the way.
+    Returns whether all copies are finite, a bool tensor, or None if that was not seen on the way.
     """
     new, old = [], []
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Tensors that lie one after another in one, and what can be asked about many tensors at once."""
+"""Many tensors as slices of one, and what is asked about many tensors at once: devices, dtypes, sizes, addresses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch import Tensor
 
 
 class Row(Sequence[Tensor]):
-    """A flat tensor as the tensors it is made of, in the shapes and layouts of others.
+    """Tensors that lie one after another in a flat one, ``whole``; each has the shape and layout of one in ``like``.
 
-    Cutting it into many tensors keeps the host busy, so it is put off until one of them is looked at.
+    Cutting ``whole`` into hundreds of tensors keeps the host busy, so that is put off until one of them is read.
+    Whoever can work on ``whole`` never has to wait for it.
     """
 
     def __init__(self, whole: Tensor, like: Sequence[Tensor]) -> None:
@@ -51,16 +52,16 @@ def first_device(tensors: Sequence[Tensor]) -> torch.device:
 
 
 def kinds(tensors: Sequence[Tensor]) -> set[tuple[torch.device, torch.dtype]]:
-    """The devices and types there are."""
+    """The different pairs of device and dtype."""
     if isinstance(tensors, Row):
         return {(tensors.whole.device, tensors.whole.dtype)}
     found = set(product({tensor.device for tensor in tensors}, dtypes(tensors)))
-    # Mostly they are all alike, which takes half the time to see without a pair for each.
+    # Mostly all tensors are alike; to see that without a pair for each of them takes half the time.
     return found if len(found) == 1 else {(tensor.device, tensor.dtype) for tensor in tensors}
 
 
 def dtypes(tensors: Sequence[Tensor]) -> set[torch.dtype]:
-    """The types there are."""
+    """The different dtypes."""
     return {tensor.dtype for tensor in ((tensors.whole,) if isinstance(tensors, Row) else tensors)}
 
 

@@ -17,7 +17,7 @@ def to_device(values: Any, device: torch.device) -> Tensor:
 
 
 def constant(values: int | Iterable[int], device: torch.device) -> Tensor:
-    """The same, found again by its contents when asked for once more; not to be written to.
+    """As :func:`to_device`, but kept and handed out again for the same values, so it must not be written to.
 
     Each stream has its own: on another stream, the copy to the device might not be done yet.
     """

@@ -1,7 +1,7 @@
-"""Units, what is kept or dropped whole, and figures of a unit for methods that do more than rank.
+"""Units are what a pattern keeps or drops whole; here are their means and sizes, for methods that do more than rank.
 
-Each figure is given at every weight of its unit, in the shape of the layer's weight, so that a formula for single
-weights reads the same for whole blocks and filters. A unit of one weight has that weight's own figures, to the bit.
+Every figure of a unit is repeated at each of its weights, in the shape of the layer's weight, so that a formula for
+single weights reads the same for whole blocks and filters. For a unit of one weight it is that weight's, to the bit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from granet.patterns import Blocks, parse_pattern
 
 @dataclass(frozen=True)
 class Units:
-    """The blocks or filters of a pattern. Without, single weights: N:M and fan-in have no larger units either."""
+    """The blocks or filters of a pattern. Without ``blocks``, single weights, as under N:M and fan-in too."""
 
     blocks: Blocks | None = None
 

@@ -39,18 +39,18 @@ class Zeros:
         return {layer.name: layer.mask for layer in self._layers}
 
     def mask_gradients(self, masked: bool) -> None:
-        """``masked``: by their own masks, those of the sparse layers are so already."""
+        """Zero the gradients of inactive weights; ``masked`` says that those of the layers are so already."""
         if masked and self._followers is None:
             return
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
     def follow(self) -> None:
-        """The masks of the layers are new, and nothing else is held at zero."""
+        """Take over new masks of the layers; nothing besides the layers is held at zero."""
         if self._followers is not None:
             self._followers.follow()
 
     def let_go(self) -> None:
-        """Hold nothing at zero besides the layers, whose masks may be new."""
+        """Stop holding anything at zero besides the layers, and take over their masks, which may be new."""
         if self._followers is not None:
             self._followers.let_go()
 
@@ -71,7 +71,7 @@ class Zeros:
         self._look_due = may_be_sparse and self._looks_left > 0
 
     def look_after_next_step(self) -> None:
-        """Whether inactive weights move, however often that was looked at before."""
+        """Look after the next step whether it moved inactive weights, however often that was done before."""
         self._look_due = True
 
     def after_step(self, history: History) -> None:

@@ -39,7 +39,7 @@ class Reader:
 
     module: nn.Module
     held: SparseLayer
-    """Its weight, with a mask that holds more of it at zero."""
+    """Its weight with a second mask, which also holds at zero what reads silent channels."""
     layer: SparseLayer | None
     """Its weight as one of the sparse layers, if it is one."""
 
@@ -57,7 +57,7 @@ class Reader:
 
 @dataclass(eq=False)
 class Followers:
-    """Parameters that are zero where filters are dropped, with masks of their own; those of the layers stay theirs."""
+    """Parameters that are zero because filters are dropped, with masks of their own beside those of the layers."""
 
     layers: Sequence[SparseLayer]
     leaders: dict[str, SparseLayer] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Followers:
 
 
 def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Followers:
-    """Biases by the module that owns the weight, all else by tracing the model; a warning of what cannot be held."""
+    """Find biases by the module that owns a weight, all else by tracing the model; warn of what cannot be held."""
     followers = _find_followers(model, layers, optimizer)
     if followers.loose:
         _warn(
@@ -206,5 +206,5 @@ def _active(filters: SparseLayer) -> Tensor:
 
 
 def _warn(message: str, stacklevel: int = 5) -> None:
-    """At the line that calls ``sparsify``, which is so far from here."""
+    """Warn at the line that calls ``sparsify``, which is ``stacklevel`` calls up from here."""
     warnings.warn(f"granet: pattern='filter': {message}", stacklevel=stacklevel)

@@ -44,7 +44,7 @@ class Method(ABC):
     takes_pattern: ClassVar[bool] = False
     """It works with patterns, not only on single weights: with blocks, filters and what ``takes_groups`` names."""
     takes_groups: ClassVar[tuple[str, ...]] = ("N:M", "fan-in")
-    """Of the patterns that ask for a number of weights in each group, those it keeps to. A threshold promises none."""
+    """Of the patterns that fix the number of weights in each group, those it can keep to; a threshold keeps to none."""
     needs_gradient: ClassVar[bool] = False
     """Growth reads the dense gradient, so it is kept on update steps."""
     needs_rate: ClassVar[bool] = False

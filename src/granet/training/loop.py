@@ -234,7 +234,7 @@ class Training:
         )
 
     def _round_weights(self) -> RoundedWeights | None:
-        """Those that the optimizer may round for the next pass: none where others read or move them."""
+        """Rounded copies of the weights, for the passes to read; none where others read or move the weights."""
         on_gpu = self._device.type == "cuda" and self.recipe.precision == "bfloat16"
         if not on_gpu or (self.sparsifier and self.sparsifier.hidden) or self._observers:
             return None

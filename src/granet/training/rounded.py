@@ -64,7 +64,7 @@ class RoundedWeights:
     """
 
     def __init__(self, model: nn.Module, names: Collection[str] | None = None) -> None:
-        """Of the modules that have these names, if there are any."""
+        """Of the modules that have these names; without names, of all that autocast runs in bfloat16."""
         self._weights = {
             f"{name}.weight" if name else "weight": module.weight
             for name, module in model.named_modules()

@@ -88,7 +88,7 @@ class Run:
                 log.finish(self.summary)
 
     def _saving(self, every: float, stop: Callable[[], bool]) -> Callable[[], None]:
-        """What is done between two steps."""
+        """What to call between two steps: it writes a checkpoint when one is due, and ends the run when asked to."""
         saved = time.monotonic()
 
         def between() -> None:
