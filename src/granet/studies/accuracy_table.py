@@ -78,11 +78,11 @@ class AccuracyTable:
             yield f"{what}{state:<14}paper {printed:<7}ours {in_words(one)}"
 
     def write(self, results: Path, root: Path) -> Iterator[Path]:
-        """All cells, whatever part was chosen: a page is of a whole table."""
+        """All cells, whatever part was chosen: a page is of a whole table, and of all seeds that other tables ran."""
         readme = root / "README.md"
         if self.readme and not readme.is_file():
             raise ValueError("write=True: must be asked for in the root of a checkout, where README.md is")
-        comparisons = compare(cells(self.name), read_results(results), self.seeds)
+        comparisons = compare(cells(self.name), read_results(results), self.selection.seeds or SEEDS)
         path = root / PAGES / f"{self.name}.md"
         yield write_page(path, self.page(self.name, comparisons))
         if self.figure and measured(comparisons):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
 
 from granet.markdown import markdown_table
-from granet.studies.compare import Comparison
+from granet.studies.compare import Comparison, lead
 from granet.studies.results_page import arranged, measured, of
-from granet.studies.wording import NAMES, heading, in_words, mean_of
+from granet.studies.wording import NAMES, heading, in_points, in_words, mean_of
 
 PLAIN = "GraNet (s_i=0)"
 """The row that the others change."""
@@ -56,9 +54,4 @@ def _table(cells: Sequence[Comparison]) -> str:
 
 
 def _difference(one: Comparison, plain: Comparison) -> str:
-    if not one.last or not plain.last:
-        return "-"
-    difference = f"{statistics.mean(one.last) - statistics.mean(plain.last):+.2f}"
-    errors = [each.standard_error for each in (one, plain)]
-    known = [error for error in errors if error is not None]
-    return f"{difference} ± {math.hypot(*known):.2f}" if len(known) == len(errors) else difference
+    return in_points(*lead(one, plain)) if one.last and plain.last else "-"

@@ -38,15 +38,39 @@ class Comparison:
     @property
     def standard_error(self) -> float | None:
         """Of the difference, or of our mean where the paper prints nothing."""
-        if not self.last or self.spread is None:
-            return None
-        theirs = 0.0 if self.cell.accuracy is None else 1 / PAPER_SEEDS
-        return self.spread * math.sqrt(1 / len(self.last) + theirs)
+        if self.own_error is None or self.spread is None or self.cell.accuracy is None:
+            return self.own_error
+        return math.hypot(self.own_error, self.spread / math.sqrt(PAPER_SEEDS))
+
+    @property
+    def own_error(self) -> float | None:
+        """The standard error of our mean."""
+        return self.spread / math.sqrt(len(self.last)) if self.last and self.spread is not None else None
 
     @property
     def by_papers_protocol(self) -> Comparison:
         """The same with the best test epoch in place of the last one."""
         return replace(self, last=self.as_paper)
+
+
+Lead = tuple[float, float | None]
+"""Points of accuracy, and their standard error if it is known."""
+
+
+def lead(one: Comparison, other: Comparison) -> Lead:
+    """How far the mean of one cell's runs is above that of another's."""
+    return statistics.mean(one.last) - statistics.mean(other.last), _together([one.own_error, other.own_error])
+
+
+def mean_lead(leads: Sequence[Lead]) -> Lead:
+    """Of leads that have no run in common."""
+    error = _together([error for _, error in leads])
+    return statistics.mean(points for points, _ in leads), None if error is None else error / len(leads)
+
+
+def _together(errors: Sequence[float | None]) -> float | None:
+    known = [error for error in errors if error is not None]
+    return math.hypot(*known) if len(known) == len(errors) else None
 
 
 def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], seeds: Sequence[int]) -> list[Comparison]:

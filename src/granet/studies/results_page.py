@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from granet.markdown import markdown_table
+from granet.studies import pairs
 from granet.studies.compare import Comparison
 from granet.studies.shortfall import below, section
 from granet.studies.wording import NAMES, heading, in_words
@@ -41,6 +42,8 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         parts.append(_table(part))
         if printed and measured(part):
             parts.append(_by_papers_protocol(part))
+            if compared := pairs.section(*arranged(part)[1:]):
+                parts.append(compared)
     if far := below(comparisons):
         parts.append(section(far))
     return "\n".join(parts)

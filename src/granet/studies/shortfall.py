@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
 from granet.studies.wording import NAMES, difference
 
 SURE = 2.0
 """Standard errors below the paper's number from which on a cell is explained."""
 
-PROTOCOL = f"The choice of the epoch: by the paper's own, what is missing is within {SURE:.0f} standard errors."
+PROTOCOL = f"That is the choice of the epoch: by the paper's, it is within {SURE:.0f} standard errors."
 
 WHY: Mapping[tuple[str, str], str] = {
     ("GraSP", "cifar10"): "The paper took the number from another work, which trained in its own way.",
-    ("SynFlow", "cifar10"): "As for GraSP; and see [zoo](zoo.md).",
-    ("SIS", "cifar10"): "The number is that of its authors; see [zoo](zoo.md).",
+    ("SynFlow", "cifar10"): (
+        "The paper took the number from another work, which trained in its own way. And SynFlow gives every layer the"
+        " same flow: at 95 % the last eight layers, wide and of little use on images of 32 x 32, keep half of the"
+        " weights that are left, and those in the middle, where magnitudes put them (DSR, GS, DPF: above 93.4), go"
+        " short."
+    ),
+    ("SIS", "cifar10"): (
+        "The number is that of its authors; `granet.inclusion` says what in ours is a reading of their paper. At 95 %"
+        " one tolerance for all layers leaves each of them between 3 and 24 % of its weights, and 7.7 % of the FLOPs,"
+        " where magnitudes leave 25 % (One-shot with fine-tuning: 93.67). Trained anew with the full learning rate"
+        " instead of fine-tuned, it reached 91.50."
+    ),
 }
 """Row and data set: what the protocol does not explain."""
 
@@ -35,13 +44,14 @@ def why(one: Comparison) -> str:
 
 def section(cells: Sequence[Comparison]) -> str:
     """A line for each of these cells."""
-    lines = [("cell", "last epoch", "by the paper's protocol", "why")]
+    lines = []
     for one in cells:
-        cell, both = one.cell, (difference(one), difference(one.by_papers_protocol))
+        cell = one.cell
         where = f"{NAMES[cell.model]}, {NAMES[cell.data]}, {cell.row}"
         where += f", {cell.sparsity:.0%}" if cell.sparsity else ""
-        lines.append((where, *both, why(one)))
-    return f"## More than {SURE:.0f} standard errors below the paper\n\n{markdown_table(lines)}"
+        by_protocol = difference(one.by_papers_protocol)
+        lines.append(f"- **{where}**: {difference(one)}, and {by_protocol} by the paper's protocol. {why(one)}\n")
+    return f"## More than {SURE:.0f} standard errors below the paper\n\n{''.join(lines)}"
 
 
 def _short_of(one: Comparison) -> bool:

@@ -21,17 +21,22 @@ def in_words(one: Comparison) -> str:
         return "-"
     ours = f"{statistics.mean(one.last):.2f}"
     if one.difference is None:
-        return f"{ours}{_sure(one)}, n={len(one.last)}"
+        return f"{ours}{_sure(one.standard_error)}, n={len(one.last)}"
     return f"{ours}, n={len(one.last)} ({difference(one)})"
 
 
 def difference(one: Comparison) -> str:
     """Ours minus the paper's number, and the standard error."""
-    return f"{one.difference:+.2f}{_sure(one)}"
+    return in_points(one.difference, one.standard_error)
 
 
-def _sure(one: Comparison) -> str:
-    return "" if one.standard_error is None else f" ± {one.standard_error:.2f}"
+def in_points(difference: float | None, error: float | None) -> str:
+    """A difference and its standard error, if it is known."""
+    return f"{difference:+.2f}{_sure(error)}"
+
+
+def _sure(error: float | None) -> str:
+    return "" if error is None else f" ± {error:.2f}"
 
 
 def mean_of(shares: Sequence[float]) -> str:

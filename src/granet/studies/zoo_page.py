@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
+from granet.studies.shortfall import below, section
 from granet.studies.wording import heading, in_words, mean_of
 
 _INTRODUCTION = """\
@@ -15,26 +16,6 @@ epoch on test images in percent, over n seeds; in parentheses the difference fro
 error, where it has one. FLOPs are shares of the whole dense network's; methods that start from a finished run do not
 count that. `-` is not run yet.
 """
-
-BELOW = 0.5
-"""Points below the paper's number from which on a row is explained."""
-
-WHY: Mapping[str, str] = {
-    "SynFlow": (
-        "the paper took the number from another work, which trained in its own way. Ours trains on 45,000 of the 50,000"
-        " images and reports the last epoch, which puts the dense network 0.1 to 0.5 points below the paper; the best"
-        " epoch on the validation images has 92.67. And SynFlow gives every layer the same flow: the last eight layers,"
-        " wide and of little use on images of 32 x 32, keep half of the weights that are left, and those in the middle,"
-        " where magnitudes put them (DSR, GS, DPF: above 93.4), go short."
-    ),
-    "SIS": (
-        "the number is that of its authors; `granet.inclusion` says what in ours is a reading of their paper. One"
-        " tolerance for all layers leaves each of them between 3 and 24 % of its weights, and 7.7 % of the FLOPs, where"
-        " magnitudes at the same sparsity leave 25 % (One-shot with fine-tuning: 93.67). Trained anew with the full"
-        " learning rate instead of fine-tuned, it reached 91.50."
-    ),
-}
-"""Why a row is that far below."""
 
 REMARKS: Mapping[str, str] = {
     "SET": "changes its masks every 1000 steps, as RigL and GraNet do here; its authors do once an epoch, 351 steps.",
@@ -57,23 +38,14 @@ REMARKS: Mapping[str, str] = {
 
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
-    """The whole page, with a line for every row that is far below the paper."""
+    """The whole page."""
     lines = [("method", "paper", "ours", "inference FLOPs", "training FLOPs")]
     for one in comparisons:
         printed = "" if one.cell.accuracy is None else f"{one.cell.accuracy:.2f}"
         lines.append((one.cell.row, printed, in_words(one), mean_of(one.test_flops), mean_of(one.train_flops)))
     parts = [heading(table), _INTRODUCTION, markdown_table(lines)]
     if far := below(comparisons):
-        parts += [f"## More than {BELOW} points below the paper\n", _list(far, WHY)]
+        parts.append(section(far))
     if remarked := [one.cell.row for one in comparisons if one.last and one.cell.row in REMARKS]:
-        parts += ["## Remarks\n", _list(remarked, REMARKS)]
+        parts += ["## Remarks\n", "".join(f"- **{row}**: {REMARKS[row]}\n" for row in remarked)]
     return "\n".join(parts)
-
-
-def _list(rows: Sequence[str], of_row: Mapping[str, str]) -> str:
-    return "".join(f"- **{row}**: {of_row.get(row, 'not explained yet')}\n" for row in rows)
-
-
-def below(comparisons: Sequence[Comparison]) -> list[str]:
-    """The rows that are far below the paper."""
-    return [one.cell.row for one in comparisons if one.difference is not None and one.difference < -BELOW]

@@ -1,0 +1,55 @@
+"""What GraNet is ahead by, against sums written out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from granet.studies.compare import Comparison, lead, mean_lead
+from granet.studies.pairs import section
+from granet.studies.tables import Cell
+
+DEVIATION = 0.3
+
+
+def cell(
+    row: str, sparsity: float, printed: float | None, *ours: float, spread: float | None = DEVIATION
+) -> Comparison:
+    return Comparison(Cell("cifar-main", row, "vgg19", "cifar10", sparsity, printed), ours, spread=spread)
+
+
+def test_a_lead_and_its_standard_error() -> None:
+    one, other = cell("GraNet (s_i=0)", 0.9, 93.8, 93.0, 94.0), cell("GMP", 0.9, 93.6, 93.1)
+    points, error = lead(one, other)
+    assert points == pytest.approx(0.4)
+    assert error == pytest.approx(DEVIATION * math.sqrt(1 / 2 + 1))  # the paper's seeds have no part in it
+    assert lead(one, cell("GMP", 0.9, 93.6, 93.1, spread=None))[1] is None
+
+
+def test_the_mean_of_leads_is_surer_than_each() -> None:
+    points, error = mean_lead([(1.0, 0.3), (2.0, 0.4)])
+    assert (points, error) == (1.5, pytest.approx(0.25))
+    assert mean_lead([(1.0, 0.3), (2.0, None)]) == (1.5, None)
+
+
+def test_pairs_where_both_were_run() -> None:
+    rows = {
+        "RigL": [cell("RigL", 0.9, 93.3, 92.0), cell("RigL", 0.95, 93.0, 92.0)],
+        "GraNet (s_i=0.5)": [cell("GraNet (s_i=0.5)", 0.9, 93.7, 93.0), cell("GraNet (s_i=0.5)", 0.95, 93.6)],
+        "GMP": [cell("GMP", 0.9, None, 93.0), cell("GMP", 0.95, None, 93.0)],
+        "GraNet (s_i=0)": [cell("GraNet (s_i=0)", 0.9, None, 92.5), cell("GraNet (s_i=0)", 0.95, None, 94.0)],
+    }
+    text = section([0.9, 0.95], rows)
+    each = DEVIATION * math.sqrt(2)
+    assert f"| GraNet (s_i=0.5) - RigL | +1.00 ± {each:.2f} (+0.40) | - | +1.00 ± {each:.2f} (+0.40) |" in text
+    both = f"+0.25 ± {each / math.sqrt(2):.2f}"
+    assert f"| GraNet (s_i=0) - GMP | -0.50 ± {each:.2f} | +1.00 ± {each:.2f} | {both} |" in text
+
+
+def test_without_a_pair_there_is_nothing_to_say() -> None:
+    assert section([0.9], {"GMP": [cell("GMP", 0.9, 93.6, 93.1)]}) == ""
+    assert (
+        section([0.9], {"GMP": [cell("GMP", 0.9, 93.6, 93.1)], "GraNet (s_i=0)": [cell("GraNet (s_i=0)", 0.9, 94)]})
+        == ""
+    )
