@@ -7,7 +7,7 @@ import math
 import pytest
 
 from granet.studies.compare import Comparison, lead, mean_lead
-from granet.studies.pairs import section
+from granet.studies.pairs import pairs_section
 from granet.studies.tables import Cell
 
 DEVIATION = 0.3
@@ -40,7 +40,7 @@ def test_pairs_where_both_were_run() -> None:
         "GMP": [cell("GMP", 0.9, None, 93.0), cell("GMP", 0.95, None, 93.0)],
         "GraNet (s_i=0)": [cell("GraNet (s_i=0)", 0.9, None, 92.5), cell("GraNet (s_i=0)", 0.95, None, 94.0)],
     }
-    text = section([0.9, 0.95], rows)
+    text = pairs_section([0.9, 0.95], rows)
     each = DEVIATION * math.sqrt(2)
     assert f"| GraNet (s_i=0.5) - RigL | +1.00 ± {each:.2f} (+0.40) | - | +1.00 ± {each:.2f} (+0.40) |" in text
     both = f"+0.25 ± {each / math.sqrt(2):.2f}"
@@ -48,8 +48,10 @@ def test_pairs_where_both_were_run() -> None:
 
 
 def test_without_a_pair_there_is_nothing_to_say() -> None:
-    assert section([0.9], {"GMP": [cell("GMP", 0.9, 93.6, 93.1)]}) == ""
+    assert pairs_section([0.9], {"GMP": [cell("GMP", 0.9, 93.6, 93.1)]}) == ""
     assert (
-        section([0.9], {"GMP": [cell("GMP", 0.9, 93.6, 93.1)], "GraNet (s_i=0)": [cell("GraNet (s_i=0)", 0.9, 94)]})
+        pairs_section(
+            [0.9], {"GMP": [cell("GMP", 0.9, 93.6, 93.1)], "GraNet (s_i=0)": [cell("GraNet (s_i=0)", 0.9, 94)]}
+        )
         == ""
     )

@@ -14,22 +14,27 @@ PAIRS = (("GraNet (s_i=0.5)", "RigL"), ("GraNet (s_i=0)", "GMP"))
 
 _INTRODUCTION = """\
 What gradual pruning adds to regeneration (RigL has that alone), and regeneration to gradual pruning (GMP): differences
-between our runs' last epochs with their standard errors, and in parentheses those between the paper's numbers.
+between the last epochs of our runs with their standard errors, and in parentheses those between the paper's numbers.
 """
 
 
-def section(columns: Sequence[float], rows: Mapping[str, Sequence[Comparison]]) -> str:
+def pairs_section(columns: Sequence[float], rows: Mapping[str, Sequence[Comparison]]) -> str:
     """A line for each pair of which both were run at some sparsity; empty if there is none."""
     lines = [("", *(f"{column:.0%}" for column in columns), "mean")]
-    for name, other in PAIRS:
-        pairs = list(zip(rows.get(name, ()), rows.get(other, ()), strict=False))
-        leads = {one.cell.sparsity: lead(one, two) for one, two in pairs if one.last and two.last}
-        if leads:
-            printed = {one.cell.sparsity: _printed(one, two) for one, two in pairs}
-            cells = (_cell(leads.get(column), printed.get(column)) for column in columns)
-            known = [printed[sparsity] for sparsity in leads]
-            lines.append((f"{name} - {other}", *cells, _cell(mean_lead(list(leads.values())), _mean(known))))
+    lines += [(name, *cells) for name, cells in pairs(rows).items()]
     return f"{_INTRODUCTION}\n{markdown_table(lines)}" if len(lines) > 1 else ""
+
+
+def pairs(rows: Mapping[str, Sequence[Comparison]]) -> dict[str, list[str]]:
+    """Of each pair that was run, by its name: the differences at all sparsities, and their mean at the end."""
+    found = {}
+    for name, other in PAIRS:
+        both = zip(rows.get(name, ()), rows.get(other, ()), strict=False)
+        each = [(lead(one, two), _printed(one, two)) if one.last and two.last else None for one, two in both]
+        if run := [cell for cell in each if cell]:
+            mean = mean_lead([ours for ours, _ in run]), _mean([printed for _, printed in run])
+            found[f"{name} - {other}"] = [_cell(*cell) if cell else "-" for cell in (*each, mean)]
+    return found
 
 
 def _printed(one: Comparison, other: Comparison) -> float | None:
@@ -42,7 +47,5 @@ def _mean(numbers: Sequence[float | None]) -> float | None:
     return statistics.mean(known) if known else None
 
 
-def _cell(ours: Lead | None, printed: float | None) -> str:
-    if ours is None:
-        return "-"
+def _cell(ours: Lead, printed: float | None) -> str:
     return in_points(*ours) + ("" if printed is None else f" ({printed:+.2f})")

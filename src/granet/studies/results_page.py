@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from granet.markdown import markdown_table
-from granet.studies import pairs
 from granet.studies.compare import Comparison
+from granet.studies.pairs import pairs, pairs_section
 from granet.studies.shortfall import below, section
 from granet.studies.wording import NAMES, heading, in_words
 
@@ -42,7 +43,7 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         parts.append(_table(part))
         if printed and measured(part):
             parts.append(_by_papers_protocol(part))
-            if compared := pairs.section(*arranged(part)[1:]):
+            if compared := pairs_section(*arranged(part)[1:]):
                 parts.append(compared)
     if far := below(comparisons):
         parts.append(section(far))
@@ -70,8 +71,20 @@ def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
     places = measured(comparisons)
     tables = [headline(comparisons, model, data) for model, data in places]
     higher = ", ".join(f"{_higher(of(comparisons, *place)):.2f} on {NAMES[place[1]]}" for place in places)
+    if differences := _pairs(comparisons, places):
+        tables.append(differences)
     tables.append(f"Choosing the epoch as the paper does would add, on average: {higher}.")
     return before + README_BEGIN + "\n" + "\n".join(tables) + "\n" + README_END + after
+
+
+def _pairs(comparisons: Sequence[Comparison], places: Sequence[tuple[str, str]]) -> str:
+    """What GraNet is ahead by, a mean over the sparsities, in a column for each network and data set; or nothing."""
+    found = [pairs(arranged(of(comparisons, *place))[2]) for place in places]
+    lines = [("Mean difference", *(f"{NAMES[model]}, {NAMES[data]}" for model, data in places))]
+    lines += [
+        (name, *(one[name][-1] if name in one else "-" for one in found)) for name in dict.fromkeys(chain(*found))
+    ]
+    return markdown_table(lines)
 
 
 def measured(comparisons: Iterable[Comparison]) -> list[tuple[str, str]]:
