@@ -1,4 +1,4 @@
-"""Every method on one network, data set and sparsity, beside the paper where it has a number; as Markdown."""
+"""Every method on one network and data set, beside the paper where it has a number; as Markdown."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
+from granet.studies.results_page import arranged
 from granet.studies.shortfall import below, section
 from granet.studies.wording import heading, in_words, mean_of
 
 _INTRODUCTION = """\
-Every method that trains a network, on VGG-19 and CIFAR-10 at 95 % sparsity, for 160 epochs by the same trainer; dense
-networks are the whole one and, as Small-Dense, one so narrow that it has as few weights. Accuracy is that of the last
-epoch on test images in percent, over n seeds; in parentheses the difference from the paper's number with its standard
-error, where it has one. FLOPs are shares of the whole dense network's; methods that start from a finished run do not
-count that. `-` is not run yet.
+Every method that trains a network, on VGG-19 and CIFAR-10, for 160 epochs by the same trainer; dense networks are the
+whole one and, as Small-Dense, one so narrow that it has as few weights. Accuracy is that of the last epoch on test
+images in percent, over n seeds; in parentheses the difference from the paper's number with its standard error, where
+it has one. FLOPs are shares of the whole dense network's; methods that start from a finished run do not count that.
 """
 
 REMARKS: Mapping[str, str] = {
@@ -29,8 +29,9 @@ REMARKS: Mapping[str, str] = {
         " rows differ in more than what becomes of pruned weights."
     ),
     "Variational dropout": (
-        "the KL divergence has a hundredth of its weight in the variational bound; at twice the whole of it 99.96 % are"
-        " gone. By itself it ends at 96 %, and the cut to 95 % takes the best of what had gone back in."
+        "at 95 % the KL divergence has a hundredth of its weight in the variational bound; at twice the whole of it"
+        " 99.96 % are gone. By itself it ends at 96 % then, and the cut to 95 % takes the best of what had gone back"
+        " in."
     ),
     "One-shot with fine-tuning": "is fine-tuned for as many epochs as the first run, at a learning rate of 0.001.",
 }
@@ -38,14 +39,25 @@ REMARKS: Mapping[str, str] = {
 
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
-    """The whole page."""
-    lines = [("method", "paper", "ours", "inference FLOPs", "training FLOPs")]
-    for one in comparisons:
-        printed = "" if one.cell.accuracy is None else f"{one.cell.accuracy:.2f}"
-        lines.append((one.cell.row, printed, in_words(one), mean_of(one.test_flops), mean_of(one.train_flops)))
-    parts = [heading(table), _INTRODUCTION, markdown_table(lines)]
+    """The whole page: a part for each sparsity."""
+    parts = [heading(table), _INTRODUCTION]
+    dense, columns, rows = arranged(comparisons)
+    for place, sparsity in enumerate(columns):
+        cells = [*([dense] if dense else []), *(each[place] for each in rows.values())]
+        parts += [f"## {sparsity:.0%}\n", _table([one for one in cells if one.last])]
+        if missing := [one.cell.row for one in cells if not one.last]:
+            parts.append(f"Not run yet: {'; '.join(missing)}.\n")
     if far := below(comparisons):
         parts.append(section(far))
-    if remarked := [one.cell.row for one in comparisons if one.last and one.cell.row in REMARKS]:
-        parts += ["## Remarks\n", "".join(f"- **{row}**: {REMARKS[row]}\n" for row in remarked)]
+    run = {one.cell.row for one in comparisons if one.last}
+    if remarks := [f"- **{row}**: {remark}\n" for row, remark in REMARKS.items() if row in run]:
+        parts += ["## Remarks\n", "".join(remarks)]
     return "\n".join(parts)
+
+
+def _table(cells: Sequence[Comparison]) -> str:
+    lines = [("method", "paper", "ours", "inference FLOPs", "training FLOPs")]
+    for one in cells:
+        printed = "" if one.cell.accuracy is None else f"{one.cell.accuracy:.2f}"
+        lines.append((one.cell.row, printed, in_words(one), mean_of(one.test_flops), mean_of(one.train_flops)))
+    return markdown_table(lines)
