@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -88,6 +90,24 @@ def test_an_update_not_accepted_changes_neither_masks_nor_threshold(trial, equal
     run.net.commit()
     assert equal(before, run.masks)
     assert float(run.net.memory["threshold"]) == 1e-3
+
+
+@pytest.mark.parametrize(("more", "factor"), [(-1, 2.0), (0, 1.0), (1, 0.5)])
+@pytest.mark.parametrize("half", [2**25 + 1, 2**40 + 1])
+def test_the_threshold_counts_the_weights_of_a_large_net_one_by_one(half: int, more: int, factor: float) -> None:
+    """Half of the weights should go, exactly; a net that counts but has none shows what the update makes of that."""
+    net = SimpleNamespace(
+        memory={"threshold": torch.ones((), dtype=torch.float64)},
+        counts=torch.tensor([half, half]),
+        accept=torch.tensor(True),
+        below=lambda threshold: torch.tensor([half, more]),
+        drop=lambda counts, score: counts,
+        grow=lambda counts, score: None,
+        share_out=lambda total, shares: None,
+        lacking=lambda sparsity: None,
+    )
+    DSR(sparsity=0.9, regrow=0.5, tolerance=0.0).update(net, Clock(10, 100))  # type: ignore[arg-type]
+    assert float(net.memory["threshold"]) == factor
 
 
 @pytest.mark.parametrize(

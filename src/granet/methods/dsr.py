@@ -56,7 +56,7 @@ class DSR(SparseToSparse):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         threshold = net.memory["threshold"]
-        wanted = self.regrow * net.counts.sum()
+        wanted = self.regrow * net.counts.sum().double()  # float32 cannot tell the counts of a large net apart
         dropped = net.drop(net.below(threshold), magnitude)
         net.grow(net.share_out(net.lacking(self.sparsity), net.counts), random_elsewhere)
         factor = torch.where(dropped.sum() < (1 - self.tolerance) * wanted, 2.0, 1.0)
