@@ -63,6 +63,12 @@ def test_a_whole_number_in_a_method_is_as_good_as_a_fraction(
     }
 
 
+def test_a_negative_zero_is_zero() -> None:
+    one, other = (Recipe(ema=zero, method_fields={"sparsity": zero}) for zero in (0.0, -0.0))
+    assert one == other and run_name(one) == run_name(other)
+    assert "-0." not in json.dumps(other.to_dict())
+
+
 def test_clock_leaves_the_incomplete_batch_out() -> None:
     clock = Recipe(batch_size=64, epochs=10).clock(1264)
     assert (clock.steps_per_epoch, clock.total_steps) == (19, 190)

@@ -200,9 +200,9 @@ def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fraction(name: str, value: Any) -> Any:
-    """`value`, as a fraction if it is a whole number: 1 and 1.0 are one recipe, and so one run."""
+    """`value`, as a fraction if it is a number: 1 and 1.0 are one recipe, and so one run, and so are 0.0 and -0.0."""
     try:
-        return float(value) if type(value) is int else value
+        return float(value) + 0.0 if type(value) in (int, float) else value
     except OverflowError as error:
         raise ValueError(f"{name}={value!r}: {_FINITE}") from error
 
