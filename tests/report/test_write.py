@@ -155,6 +155,14 @@ def test_unfinished_and_diverged_runs_are_shown_as_far_as_they_got(make_run: Mak
     assert [told.rpartition(": ")[2] for told in loss.split("; ")] == ["nan", "nothing yet", "1", "0.3333"]
 
 
+def test_an_unfinished_run_has_the_flops_of_its_last_epoch(make_run: Make, tmp_path: Path) -> None:
+    make_run("a", finished=False, flops=[(0.9, 0.3), (0.456, 0.5)])
+    make_run("b", Recipe(epochs=3, seed=1), finished=False)  # of before they were recorded
+    page = report(tmp_path / "runs", out=tmp_path / "report.html")
+    inference, training = (page.rows[0].index(f"{what} FLOPs of dense") for what in ("inference", "training"))
+    assert [(row[inference], row[training]) for row in page.rows[1:3]] == [("45.6%", "50.0%"), ("–", "–")]
+
+
 def test_every_text_is_escaped(make_run: Make, tmp_path: Path) -> None:
     nasty = "<script>alert('&\"$x$')</script>"
     folder = make_run("a <b> & $c$", Recipe(model=nasty, epochs=3))

@@ -38,8 +38,8 @@ class Curves:
 
 def curves_of(runs: Sequence[ReportedRun]) -> tuple[Curves, ...]:
     """The figures that these runs have something to show in: those of FLOPs need a run that recorded them."""
-    counted = any(_counted(record) for run in runs for record in run.records)
-    return _ALWAYS + _FLOPS if counted else _ALWAYS
+    some = any(counted(record) for run in runs for record in run.records)
+    return _ALWAYS + _FLOPS if some else _ALWAYS
 
 
 def _accuracy(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ def _learning_rate(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[st
 
 def _flops(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
     for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: _percent(record.flops if _counted(record) else None), color=colour)
+        _curve(axes, run, lambda record: _percent(record.flops if counted(record) else None), color=colour)
     by_epoch(axes, "FLOPs of a forward pass (% of dense)")
     axes.set_ylim(-3, 103)
 
@@ -131,18 +131,18 @@ _FLOPS = (
         "FLOPs during training",
         "FLOPs of a forward pass through the network as it is after each epoch, as a share of the dense network's.",
         _flops,
-        lambda record: share(record.flops, 1) if _counted(record) else "not recorded",
+        lambda record: share(record.flops, 1) if counted(record) else "not recorded",
     ),
     Curves(
         "Training FLOPs so far",
         "FLOPs that training has taken up to each epoch, as a share of a whole dense training without stretch.",
         _train_flops,
-        lambda record: share(record.train_flops, 1) if _counted(record) else "not recorded",
+        lambda record: share(record.train_flops, 1) if counted(record) else "not recorded",
     ),
 )
 
 
-def _counted(record: EpochRecord) -> bool:
+def counted(record: EpochRecord) -> bool:
     """Whether FLOPs were recorded. Runs of before have neither figure, and `flops` reads as its default there."""
     return record.train_flops is not None
 

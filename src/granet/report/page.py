@@ -10,7 +10,7 @@ from html import escape
 from granet import __version__
 from granet.report import draw
 from granet.report.budget import fixed_budgets
-from granet.report.curves import Curves, curves_of
+from granet.report.curves import Curves, counted, curves_of
 from granet.report.figures import svg
 from granet.report.html import Cell, document, figure, number, swatch, table
 from granet.report.observed import observed_section
@@ -71,7 +71,7 @@ def _row(run: ReportedRun, name: str, colour: str) -> dict[str, Cell]:
         "sparsity achieved": number(share(last.sparsity if last else None, 3)),
         "parameters": number(f"{summary.parameters:,}" if summary else "–"),
         "nonzero": number(f"{summary.nonzero:,}" if summary else "–"),
-        "inference FLOPs of dense": number(share(summary.flops_ratio if summary else None, 1)),
+        "inference FLOPs of dense": number(share(_flops(run), 1)),
         "training FLOPs of dense": number(share(last.train_flops if last else None, 1)),
         "seconds": number(f"{last.seconds:.1f}" if last else "–"),
         "data": Cell(recipe.data),
@@ -81,6 +81,13 @@ def _row(run: ReportedRun, name: str, colour: str) -> dict[str, Cell]:
         "device": Cell(str(run.environment.get("device", "–"))),
         "torch": Cell(str(run.environment.get("torch", "–"))),
     }
+
+
+def _flops(run: ReportedRun) -> float | None:
+    """Of an inference pass at the end or, as long as the run is unfinished, after the last epoch so far."""
+    if run.summary is not None:
+        return run.summary.flops_ratio
+    return run.records[-1].flops if run.records and counted(run.records[-1]) else None
 
 
 def _curves_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str]) -> str:
