@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +92,13 @@ def test_a_share_needs_the_length_of_training() -> None:
 def test_lengths_are_positive_whole_numbers(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name}={value!r}"):
         Clock(0, **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("whole", [np.int64, np.uint8, torch.tensor], ids=["int64", "uint8", "tensor"])
+def test_whole_numbers_of_any_kind_become_plain_ones(whole: Callable[[int], Any]) -> None:
+    clock = Clock(0, total_steps=whole(100), steps_per_epoch=whole(10))
+    assert [type(length) for length in (clock.total_steps, clock.steps_per_epoch)] == [int, int]
+    assert (clock.steps("50%"), clock.steps("2ep"), clock.steps(whole(7))) == (50, 20, 7)
 
 
 def test_progress_ends_at_one() -> None:

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from granet.plain_numbers import plain
+
 Time = int | str
 
 _TEXT = re.compile(r"(?P<amount>\d+(\.\d+)?)(?P<unit>ep|%)")
@@ -30,13 +32,15 @@ class Clock:
 
     def __post_init__(self) -> None:
         for name in ("total_steps", "steps_per_epoch"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            value = plain(getattr(self, name))
+            if value is not None and (type(value) is not int or value < 1):
                 raise ValueError(f"{name}={value!r}: must be a positive whole number of optimizer steps")
+            object.__setattr__(self, name, value)
 
     def steps(self, time: Time, field: str = "time") -> int:
         """The optimizer step that ``time`` stands for, rounded down; ``field`` names it in an error."""
-        if isinstance(time, int) and not isinstance(time, bool):
+        time = plain(time)
+        if type(time) is int:
             if time < 0:
                 raise ValueError(f"{field}={time!r}: must not be negative")
             return time

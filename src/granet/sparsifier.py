@@ -17,6 +17,7 @@ from granet.layers import SparseLayer, count_active, find_layers
 from granet.mask_updates import MaskUpdates
 from granet.methods import Method, method_name
 from granet.pattern_net import make_net
+from granet.plain_numbers import plain
 from granet.probe import Batch, Loss, Probe
 from granet.sparsifier_checks import check_floor, check_held
 from granet.sparsifier_state import read_state, write_state
@@ -58,7 +59,8 @@ def sparsify(
         raise ValueError(f"model={type(model).__name__}: must be a torch.nn.Module")
     if not isinstance(method, Method):
         raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
-    if not isinstance(seed, int):
+    seed, floor = plain(seed), plain(floor)
+    if type(seed) is not int:
         raise ValueError(f"seed={seed!r}: must be a whole number")
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")

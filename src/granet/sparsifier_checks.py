@@ -12,7 +12,7 @@ from granet.layers import SparseLayer
 
 def check_floor(floor: int, layers: Sequence[SparseLayer], sparsity: float) -> None:
     """ValueError if what every layer keeps at least is more than the sparsity leaves."""
-    if not isinstance(floor, int) or floor < 0:
+    if type(floor) is not int or floor < 0:
         raise ValueError(f"floor={floor!r}: must be a whole number of weights, 0 or more")
     keep = kept(sum(layer.numel for layer in layers), sparsity)
     least = sum(min(floor, layer.numel) for layer in layers)

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -36,7 +37,7 @@ def test_every_listed_model_can_be_built() -> None:
 def test_logits_are_not_normalised() -> None:
     """The authors' CIFAR models end in log-softmax; ours do not, and the loss expects that."""
     torch.manual_seed(0)
-    logits = create_model("resnet20", num_classes=10)(torch.randn(4, 3, 32, 32))
+    logits = create_model("resnet20", num_classes=np.int64(10))(torch.randn(4, 3, 32, 32))
     assert not torch.allclose(logits.exp().sum(1), torch.ones(4), atol=0.1)
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -185,3 +186,15 @@ def test_a_mask_takes_one_bit_a_weight() -> None:
 
 if __name__ == "__main__":
     resume(Path(sys.argv[1]))
+
+
+def test_numbers_of_numpy_leave_a_plain_state(tmp_path: Path) -> None:
+    """As `labels.size // batch_size` gives them; a file of the state is to be read with `weights_only=True`."""
+    method = granet.GraNet(sparsity=np.float64(0.5), every=np.int64(3), end=np.int32(30), grow_batches=np.uint8(2))
+    assert repr(method) == repr(granet.GraNet(sparsity=0.5, every=3, end=30, grow_batches=2))
+    model = nn.Linear(10, 6)
+    options = {"total_steps": np.int64(40), "steps_per_epoch": np.int64(10), "seed": np.int64(3), "floor": np.int64(2)}
+    sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), method, **options)
+    torch.save(sparsifier.state_dict(), tmp_path / "state.pt")
+    sparsifier.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert sparsifier.updates == range(3, 40, 3)

@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 
 import granet
@@ -67,6 +68,14 @@ def test_a_negative_zero_is_zero() -> None:
     one, other = (Recipe(ema=zero, method_fields={"sparsity": zero}) for zero in (0.0, -0.0))
     assert one == other and run_name(one) == run_name(other)
     assert "-0." not in json.dumps(other.to_dict())
+
+
+def test_numbers_of_numpy_are_as_good_as_plain_ones() -> None:
+    fields = {"sparsity": np.float64(0.8), "every": np.int64(5), "regrow": np.int8(0)}
+    given = Recipe(epochs=np.int64(9), lr=np.float64(0.2), seed=np.uint8(3), keep=(np.int32(2),), method_fields=fields)
+    plain = Recipe(epochs=9, lr=0.2, seed=3, keep=(2,), method_fields={"sparsity": 0.8, "every": 5, "regrow": 0.0})
+    assert given == plain and run_name(given) == run_name(plain)
+    assert json.dumps(given.to_dict()) == json.dumps(plain.to_dict())
 
 
 def test_clock_leaves_the_incomplete_batch_out() -> None:

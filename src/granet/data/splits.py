@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from granet.data.dataset import ImageSet
+from granet.plain_numbers import plain
 
 Part = tuple[Tensor, Tensor]
 
@@ -29,7 +30,8 @@ def split_off(
     """
     images, labels = train
     total = len(images)
-    if isinstance(val, bool) or not isinstance(val, int) or val < 0:
+    val = plain(val)
+    if type(val) is not int or val < 0:
         allowed = f"a whole number from 0 to {total - 1}"
         raise ValueError(f"val={val!r}: must be {allowed}, {name} has {total} training images")
     if val >= total:  # mostly a default that nobody typed, so it is the files that are spoken of

@@ -20,6 +20,7 @@ from granet.hidden import Hidden
 from granet.layers import SparseLayer
 from granet.net import SparseNet
 from granet.patterns import Groups, check_pattern, parse_pattern
+from granet.plain_numbers import plain
 
 DenseGradient = Literal["never", "on updates", "always", "all passes twice"]
 
@@ -59,6 +60,8 @@ class Method(ABC):
     """It starts from the state of a finished first run."""
 
     def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            object.__setattr__(self, item.name, plain(getattr(self, item.name)))
         check_share("sparsity", self.sparsity)
         pattern = parse_pattern(self.pattern)
         if pattern is not None and not self.takes_pattern:
@@ -136,7 +139,8 @@ def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def check_count(field: str, value: int) -> None:
     """A whole number of things, at least one."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    value = plain(value)
+    if type(value) is not int or value < 1:
         raise ValueError(f"{field}={value!r}: must be a whole number, 1 or more")
 
 

@@ -19,6 +19,7 @@ from torch import nn
 from granet.models.digits import digits_net
 from granet.models.resnet import resnet50, resnet50_cifar, resnet_cifar
 from granet.models.vgg import vgg19
+from granet.plain_numbers import plain
 
 __all__ = ["create_model", "list_models"]
 
@@ -53,7 +54,8 @@ def create_model(
     is trusted to fit. `width` (all hidden widths times this, for the Small-Dense baseline) and `options` ask for
     something: a factory that cannot do it is an error. `in_channels=None` leaves the factory's own default.
     """
-    if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
+    num_classes = plain(num_classes)
+    if type(num_classes) is not int or num_classes < 1:
         raise ValueError(f"num_classes={num_classes!r}: must be a whole number, 1 or more")
     facts = {"num_classes": num_classes} | ({} if in_channels is None else {"in_channels": in_channels})
     if name.startswith("timm:"):

@@ -13,6 +13,7 @@ from granet.data.augment import PadMode
 from granet.methods import Method, list_methods
 from granet.methods.base import check_items
 from granet.observers import check_observer, without_masks
+from granet.plain_numbers import plain
 
 DENSE = "dense"  # the method of a run that sparsifies nothing
 PRECISIONS = ("float32", "bfloat16")
@@ -94,12 +95,14 @@ class Recipe:
         for item in dataclasses.fields(self):
             if item.name == "method_fields":
                 continue
-            value = getattr(self, item.name)
+            value = plain(getattr(self, item.name))
+            if item.name in _INSIDE and isinstance(value, list | tuple):
+                value = tuple(map(plain, value))
             check_type(item.name, value)
             if item.type in _FRACTIONS:
                 value = _fraction(item.name, value)
                 _check(item.name, value, math.isfinite(value), _FINITE)
-            object.__setattr__(self, item.name, tuple(value) if item.name in _INSIDE else value)
+            object.__setattr__(self, item.name, value)
         object.__setattr__(self, "method_fields", _with_fractions(self.method, self.method_fields))
         _check("width", self.width, self.width > 0, "must be above 0")
         _check("epochs", self.epochs, 1 <= self.epochs < 2**63, "must be 1 or more, below 2**63")
@@ -196,7 +199,8 @@ def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a method; whole numbers become fractions where the method has those."""
     cls = next((info.cls for info in list_methods() if info.name == method), None)
     kinds = {item.name: item.type for item in dataclasses.fields(cls)} if cls else {}
-    return {name: _fraction(name, value) if kinds.get(name) in _FRACTIONS else value for name, value in fields.items()}
+    given = {name: plain(value) for name, value in fields.items()}
+    return {name: _fraction(name, value) if kinds.get(name) in _FRACTIONS else value for name, value in given.items()}
 
 
 def _fraction(name: str, value: Any) -> Any:

@@ -1,0 +1,25 @@
+"""Numbers of other libraries, such as numpy's, as Python's own: JSON and checkpoints hold no others."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """``value`` as an int if it is a whole number of any kind, as a float if it is a kind of float; else as it is.
+
+    A bool is no number here, so ``type(plain(value)) is int`` says whether a whole number was given.
+
+    >>> import numpy
+    >>> [plain(value) for value in (3, numpy.int64(3), numpy.float64(0.5), True, "3")]
+    [3, 3, 0.5, True, '3']
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return float(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
