@@ -17,6 +17,25 @@ Time = int | str
 _TEXT = re.compile(r"(?P<amount>\d+(\.\d+)?)(?P<unit>ep|%)")
 
 
+def parse_time(time: Time, field: str) -> tuple[int | Fraction, str]:
+    """The amount of a time and its unit, ``"ep"``, ``"%"`` or ``""`` for steps; ValueError that names ``field``.
+
+    All that can be wrong with a time is found here as long as nobody knows how long training is.
+    """
+    time = plain(time)
+    if type(time) is int:
+        if time < 0:
+            raise ValueError(f"{field}={time!r}: must not be negative")
+        return time, ""
+    match = _TEXT.fullmatch(time) if isinstance(time, str) else None
+    if match is None:
+        raise ValueError(f"{field}={time!r}: must be optimizer steps (1000), epochs ('30ep') or a share ('50%')")
+    amount = Fraction(match["amount"])  # as written: 0.29 * 100 is 28.999... in floating point
+    if match["unit"] == "%" and amount > 100:
+        raise ValueError(f"{field}={time!r}: must be at most '100%'")
+    return amount, match["unit"]
+
+
 @dataclass(frozen=True)
 class Clock:
     """One moment of a training run: how many optimizer steps are done, and of how many.
@@ -39,22 +58,14 @@ class Clock:
 
     def steps(self, time: Time, field: str = "time") -> int:
         """The optimizer step that ``time`` stands for, rounded down; ``field`` names it in an error."""
-        time = plain(time)
-        if type(time) is int:
-            if time < 0:
-                raise ValueError(f"{field}={time!r}: must not be negative")
-            return time
-        match = _TEXT.fullmatch(time) if isinstance(time, str) else None
-        if match is None:
-            raise ValueError(f"{field}={time!r}: must be optimizer steps (1000), epochs ('30ep') or a share ('50%')")
-        amount = Fraction(match["amount"])  # as written: 0.29 * 100 is 28.999... in floating point
-        if match["unit"] == "%":
-            if amount > 100:
-                raise ValueError(f"{field}={time!r}: must be at most '100%'")
-            return int(amount * self.total(field) / 100)
-        if self.steps_per_epoch is None:
-            raise ValueError(f"{field}={time!r}: a time in epochs needs steps_per_epoch")
-        return int(amount * self.steps_per_epoch)
+        amount, unit = parse_time(time, field)
+        if unit == "%":
+            amount *= Fraction(self.total(field), 100)
+        elif unit == "ep":
+            if self.steps_per_epoch is None:
+                raise ValueError(f"{field}={time!r}: a time in epochs needs steps_per_epoch")
+            amount *= self.steps_per_epoch
+        return int(amount)
 
     def total(self, field: str = "schedule") -> int:
         """The length of training, for what cannot do without it."""

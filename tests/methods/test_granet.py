@@ -242,9 +242,8 @@ def test_a_wrong_value_is_refused_by_name(fields: dict, message: str) -> None:
     ],
 )
 def test_times_that_make_no_sense_are_refused_by_name(fields: dict, message: str) -> None:
-    method = GraNet(sparsity=0.9, **{"every": 10, "end": 80} | fields)
     with pytest.raises(ValueError, match=message):
-        method.updates(Clock(0, 125, 25))
+        GraNet(sparsity=0.9, **{"every": 10, "end": 80} | fields).updates(Clock(0, 125, 25))
 
 
 def test_the_length_of_training_is_needed() -> None:

@@ -140,6 +140,12 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
             'sparsity = 0.5\n[[runs]]\nbranch_epoch = 3\nparent = { method = "dense", keep = [2] }',
             "parent={'method': 'dense', 'keep': [2]}: must keep=[3], the epoch that a run branches from",
         ),
+        ("sparsity = 0.5\nevery = [5, 0]", "every=0: must be at least one optimizer step"),
+        (
+            'sparsity = 0.5\nend = "12x"',
+            "end='12x': must be optimizer steps (1000), epochs ('30ep') or a share ('50%')",
+        ),
+        ('sparsity = 0.5\nwarm_up = "12x"', "warm_up='12x': must be optimizer steps (1000)"),
         ("runs = []", "runs=[]: must be tables, each begun by [[runs]]"),
         ("sparsity = 0.5\nstretch = [1, inf]", "stretch=inf: must be finite"),
         ("packed = 0", "packed=0: must be a number of runs"),

@@ -9,12 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
 
-from granet.clock import Clock, Time
+from granet.clock import Clock, Time, parse_time
 from granet.gradient_memory import GradientMemory
 from granet.hidden import Hidden
 from granet.layers import SparseLayer
@@ -62,6 +63,8 @@ class Method(ABC):
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             object.__setattr__(self, item.name, plain(getattr(self, item.name)))
+            if item.type == "Time":
+                check_time(item.name, getattr(self, item.name))
         check_share("sparsity", self.sparsity)
         pattern = parse_pattern(self.pattern)
         if pattern is not None and not self.takes_pattern:
@@ -155,6 +158,13 @@ def check_number(field: str, value: float, *, least: float | None = None, above:
         raise ValueError(f"{field}={value!r}: must be {allowed}")
 
 
+def check_time(field: str, value: Time) -> None:
+    """A time that may make sense, whatever the length of training."""
+    amount, _ = parse_time(value, field)
+    if field == "every":
+        _check_period(value, amount)
+
+
 def end_step(clock: Clock, end: Time) -> int:
     """The step that ``end`` stands for, which must be one of the training."""
     step = clock.steps(end, "end")
@@ -183,9 +193,13 @@ def recorded(clock: Clock, every: Time) -> range:
 
 def _period(clock: Clock, every: Time) -> int:
     period = clock.steps(every, "every")
-    if period < 1:
-        raise ValueError(f"every={every!r}: must be at least one optimizer step")
+    _check_period(every, period)
     return period
+
+
+def _check_period(every: Time, amount: int | Fraction) -> None:
+    if amount == 0:
+        raise ValueError(f"every={every!r}: must be at least one optimizer step")
 
 
 @dataclass(frozen=True)

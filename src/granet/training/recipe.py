@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from granet.clock import Clock, Time
+from granet.clock import Clock, Time, parse_time
 from granet.data.augment import PadMode
 from granet.methods import Method, list_methods
 from granet.methods.base import check_items
@@ -124,6 +124,8 @@ class Recipe:
         _check("padding", self.padding, self.padding in get_args(PadMode), f"must be one of {get_args(PadMode)}")
         _check("precision", self.precision, self.precision in PRECISIONS, f"must be one of {PRECISIONS}")
         _check("seed", self.seed, 0 <= self.seed < 2**63, "must be 0 or more, below 2**63")
+        for name, time in (("warm_up", self.warm_up), *(("milestones", time) for time in self.milestones)):
+            parse_time(time, name)
         for name in self.observe:
             check_observer(name)
         last = self.scheduled_epochs
