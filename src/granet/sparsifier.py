@@ -245,12 +245,12 @@ class Sparsifier:
     # State, copies, the end.
 
     def state_dict(self) -> dict[str, Any]:
-        """Masks (packed bits), counters, seed and history: tensors and plain values only.
+        """Masks (packed bits), counters, seed, history and the method's fields: tensors and plain values only.
 
         Random masks are a function of seed, layer and step, so these are the whole state of the random numbers.
         """
         return write_state(
-            method_name(self.method),
+            self.method,
             self._clock.step,
             self.target_sparsity,
             self._net,
@@ -262,10 +262,13 @@ class Sparsifier:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where :meth:`state_dict` was taken; load the model and the optimizer first.
 
+        ValueError, and nothing has changed, if it is of another model or method, or of the same method with other
+        fields: going on with those would be neither the one training nor the other.
+
         Only where something was hidden and is finished (``str`` and ``vd`` after :meth:`finish`), load the optimizer
         after this: it has no more of what they train.
         """
-        saved = read_state(state, method_name(self.method), self._net, self._hidden)
+        saved = read_state(state, self.method, self._net, self._hidden)
         for tensor, value in saved.memory:
             tensor.copy_(value)
         for name, layer in self._layers.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,18 @@ from torch import Tensor
 from granet.hidden import Hidden
 from granet.history import History, UpdateRecord
 from granet.memory import check_memory, memory_state
+from granet.methods import Method, method_name
 from granet.net import SparseNet
 from granet.packing import pack_bits, unpack_bits
 
 _KEYS = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
-_KINDS: dict[str, Any] = {"seed": int, "target_sparsity": int | float, "shapes": Mapping, "masks": Mapping}
+_KINDS: dict[str, Any] = {
+    "fields": Mapping,
+    "seed": int,
+    "target_sparsity": int | float,
+    "shapes": Mapping,
+    "masks": Mapping,
+}
 
 
 @dataclass(frozen=True)
@@ -34,11 +42,12 @@ class SavedState:
 
 
 def write_state(
-    method: str, step: int, target: float, net: SparseNet, history: History, hidden: Hidden | None
+    method: Method, step: int, target: float, net: SparseNet, history: History, hidden: Hidden | None
 ) -> dict[str, Any]:
     """What :meth:`granet.Sparsifier.state_dict` returns."""
     return {
-        "method": method,
+        "method": method_name(method),
+        "fields": _fields(method),
         "step": step,
         "seed": net.layers[0].seed,
         "target_sparsity": target,
@@ -49,18 +58,23 @@ def write_state(
     } | ({"hidden": hidden.state()} if hidden is not None else {})
 
 
-def read_state(state: Mapping[str, Any], method: str, net: SparseNet, hidden: Hidden | None) -> SavedState:
+def read_state(state: Mapping[str, Any], method: Method, net: SparseNet, hidden: Hidden | None) -> SavedState:
     """What :func:`write_state` wrote; ValueError if it is not of this model and method."""
     missing = _KEYS - set(state) if isinstance(state, Mapping) else _KEYS
     if missing:
         raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
-    if state["method"] != method:
-        raise ValueError(f"state['method']={state['method']!r}: must be {method!r}, as here")
+    if state["method"] != (name := method_name(method)):
+        raise ValueError(f"state['method']={state['method']!r}: must be {name!r}, as here")
+    state = {"fields": {}, **state}  # those of before had none
     if not isinstance(state["step"], int) or state["step"] < 0:
         raise ValueError(f"state['step']={state['step']!r}: must be a number of optimizer steps, 0 or more")
     for key, kind in _KINDS.items():
         if not isinstance(state[key], kind):
             raise ValueError(f"state[{key!r}]={state[key]!r}: is not what a sparsifier saves")
+    for name, here in _fields(method).items():
+        there = state["fields"].get(name, here)
+        if there != here:
+            raise ValueError(f"state['fields'][{name!r}]={there!r}: must be {here!r}, as here")
     if "hidden" in state:
         if hidden is None:
             raise ValueError("state['hidden']: is of a training that goes on, but this one is finished")
@@ -79,6 +93,12 @@ def read_state(state: Mapping[str, Any], method: str, net: SparseNet, hidden: Hi
         memory=check_memory(net, state.get("memory", {})),
         hidden=state.get("hidden"),
     )
+
+
+def _fields(method: Method) -> dict[str, Any]:
+    """The fields of a method that are plain values: of those that come with granet, all."""
+    values = {item.name: getattr(method, item.name) for item in dataclasses.fields(method)}
+    return {name: value for name, value in values.items() if type(value) in (bool, int, float, str, type(None))}
 
 
 def _shapes(net: SparseNet) -> dict[str, list[int]]:

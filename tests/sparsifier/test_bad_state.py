@@ -1,6 +1,8 @@
 """A state dict that does not fit is refused whole: the message says what is wrong, and nothing has changed."""
 
 import copy
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,13 +76,29 @@ def test_another_method(kit: Kit) -> None:
     refused(kit, start(kit.net(), granet.RigL(sparsity=0.8, every=2))[2].state_dict(), "method.*'rigl'.*'granet'")
 
 
+@pytest.mark.parametrize(
+    ("name", "there", "here"), [("sparsity", 0.9, 0.8), ("every", "2ep", 2), ("scope", "uniform", "global")]
+)
+def test_the_same_method_with_another_field(kit: Kit, name: str, there: Any, here: Any) -> None:
+    other = start(kit.net(), replace(METHOD, **{name: there}), steps_per_epoch=2)
+    message = f"state['fields'][{name!r}]={there!r}: must be {here!r}, as here"
+    refused(kit, other[2].state_dict(), f"^{re.escape(message)}$")
+
+
+def test_a_state_of_before_has_no_fields(kit: Kit, state: State) -> None:
+    del state["fields"]
+    run = start(kit.net())
+    run[2].load_state_dict(state)
+    assert run[2].step == 7
+
+
 @pytest.mark.parametrize("key", ["method", "step", "seed", "shapes", "masks", "history", "target_sparsity"])
 def test_a_part_is_missing(kit: Kit, state: State, key: str) -> None:
     del state[key]
     refused(kit, state, key)
 
 
-@pytest.mark.parametrize("key", ["seed", "shapes", "masks", "history", "target_sparsity", "step"])
+@pytest.mark.parametrize("key", ["fields", "seed", "shapes", "masks", "history", "target_sparsity", "step"])
 def test_a_part_is_something_else(kit: Kit, state: State, key: str) -> None:
     state[key] = None
     refused(kit, state, key)
