@@ -119,6 +119,22 @@ def test_a_method_is_dense_or_one_of_the_registry() -> None:
         method_class("gpm")
 
 
+@pytest.mark.parametrize("method", [info.name for info in granet.list_methods()])
+def test_without_fields_a_method_has_the_defaults_that_it_can_use(method: str) -> None:
+    recipe = Recipe(method=method)
+    made = granet.create_method(method, **recipe.method_fields)
+    assert getattr(made, "every", "1ep") == "1ep"
+    assert hasattr(made, "rate") or made.sparsity == 0.9
+
+
+def test_without_fields_a_dense_run_has_none_and_a_wrong_name_is_told() -> None:
+    assert Recipe(method="dense") == Recipe().dense_twin()
+    assert replace(Recipe(), seed=1) == Recipe(seed=1)
+    assert run_name(Recipe(method="rigl")) == "digits-digits_net-rigl-0.9-seed0-281b751d"  # as ever
+    with pytest.raises(ValueError, match=r"^method='graent': must be one of dense, "):
+        Recipe(method="graent")
+
+
 def test_lists_are_taken_as_tuples() -> None:
     assert Recipe(milestones=["50%"], keep=[1]) == Recipe(milestones=("50%",), keep=(1,))  # type: ignore[arg-type]
 

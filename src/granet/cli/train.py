@@ -20,7 +20,6 @@ from granet.files import DISK_ERRORS, writing_to
 from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
 from granet.training.loggers import create_loggers
-from granet.training.recipe import method_class
 from granet.training.recipe_file import read_recipe_file
 
 _DIGITS = Recipe()
@@ -142,7 +141,10 @@ class Train:
 
     def whole_recipe(self) -> Recipe:
         """The file's recipe, or that of the digits, with what the options replace."""
-        base = self._digits_recipe() if self.recipe is None else read_recipe_file(self.recipe).recipe(self.method)
+        if self.recipe is None:
+            base = Recipe(method=self.method or _DIGITS.method)
+        else:
+            base = read_recipe_file(self.recipe).recipe(self.method)
         shared = {field.name for field in dataclasses.fields(self)} & {
             field.name for field in dataclasses.fields(Recipe)
         }
@@ -156,19 +158,6 @@ class Train:
             name, value = next(iter(own.items()))
             raise ValueError(f"{name}={value!r}: dense training has no such field")
         return dataclasses.replace(base, method_fields={**base.method_fields, **own}, **asked)
-
-    def _digits_recipe(self) -> Recipe:
-        """Another method takes as much of the digits' settings as it has a use for."""
-        if self.method is None or self.method == _DIGITS.method:
-            return _DIGITS
-        method = method_class(self.method)
-        if method is None:
-            return _DIGITS.dense_twin()
-        has = {field.name for field in dataclasses.fields(method)}
-        fields = {name: value for name, value in _DIGITS.method_fields.items() if name in has}
-        if "rate" in has:  # which says how much is pruned
-            del fields["sparsity"]
-        return dataclasses.replace(_DIGITS, method=self.method, method_fields=fields)
 
 
 def _time(text: str | None) -> Time | None:

@@ -27,6 +27,8 @@ _INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("no_decay", "observe", "exclude"), ((str,), "text")),
 }
 """What the fields that are lists hold."""
+_DEFAULT_FIELDS: Mapping[str, Any] = {"sparsity": 0.9, "every": "1ep"}
+"""Those of GraNet, the default method; another one takes as many of them as it has a use for."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,10 @@ class Recipe:
     are `deterministic`.
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
-    embedded digits. `width` multiplies all hidden widths of the model: a dense run of a narrow one is the Small-Dense
-    baseline. `parent` is the folder of a finished run, or its name beside this one, for methods that start from
-    one. SGD throughout, as in the paper. `stretch` multiplies the epochs, and everything written as a share of training
-    stretches with them.
+    embedded digits; another method has as many of those `method_fields` as it has a use for. `width` multiplies all
+    hidden widths of the model: a dense run of a narrow one is the Small-Dense baseline. `parent` is the folder of a
+    finished run, or its name beside this one, for methods that start from one. SGD throughout, as in the paper.
+    `stretch` multiplies the epochs, and everything written as a share of training stretches with them.
 
     Learning rate: after a linear `warm_up`, `schedule` "multistep" multiplies it by `gamma` at each milestone, "cosine"
     lets it fall to 0. `no_decay` are globs over names of parameters that weight decay leaves alone. `clip` above 0
@@ -62,7 +64,7 @@ class Recipe:
     data: str = "digits"
     method: str = "granet"
     parent: str = ""
-    method_fields: Mapping[str, Any] = field(default_factory=lambda: {"sparsity": 0.9, "every": "1ep"}, hash=False)
+    method_fields: Mapping[str, Any] = field(default_factory=lambda: _DEFAULT_FIELDS, hash=False)
     epochs: int = 30
     stretch: float = 1.0
     batch_size: int = 64
@@ -103,6 +105,8 @@ class Recipe:
                 value = _fraction(item.name, value)
                 _check(item.name, value, math.isfinite(value), _FINITE)
             object.__setattr__(self, item.name, value)
+        if self.method_fields is _DEFAULT_FIELDS:
+            object.__setattr__(self, "method_fields", _default_fields(self.method))
         object.__setattr__(self, "method_fields", _with_fractions(self.method, self.method_fields))
         _check("width", self.width, self.width > 0, "must be above 0")
         _check("epochs", self.epochs, 1 <= self.epochs < 2**63, "must be 1 or more, below 2**63")
@@ -195,6 +199,14 @@ def method_class(name: str) -> type[Method] | None:
     classes = {info.name: info.cls for info in list_methods()}
     _check("method", name, name in (DENSE, *classes), f"must be one of {', '.join((DENSE, *classes))}")
     return classes.get(name)
+
+
+def _default_fields(method: str) -> dict[str, Any]:
+    cls = method_class(method)
+    has = {item.name for item in dataclasses.fields(cls)} if cls else set()
+    if "rate" in has:  # which says how much is pruned
+        has.remove("sparsity")
+    return {name: value for name, value in _DEFAULT_FIELDS.items() if name in has}
 
 
 def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
