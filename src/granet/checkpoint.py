@@ -22,6 +22,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from granet.given_masks import check_masks
 from granet.layers import plain_name
 from granet.packed.layout import (
     LARGEST_TABLE,
@@ -197,21 +198,11 @@ def _masks_by_first_name(
 ) -> dict[str, Tensor]:
     """The masks, each proved to be one of its weight."""
     found: dict[str, Tensor] = {}
-    masks = {} if masks is None else masks
-    if not isinstance(masks, Mapping):
-        raise ValueError(f"masks={type(masks).__name__}: must map parameter names to masks, as sparsifier.masks does")
-    for key, mask in masks.items():
-        name = plain_name(key)
-        if name not in state:
-            raise ValueError(f"masks[{key!r}]: the model has no tensor of that name")
+    for key, name, mask in check_masks({} if masks is None else masks, state, firsts):
         weight = state[name]
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != weight.shape:
-            raise ValueError(f"masks[{key!r}]: must be a bool tensor of shape {tuple(weight.shape)}, as its weight")
         if bool(((weight != 0) & ~mask.to(weight.device)).any()):
             raise ValueError(f"masks[{key!r}]: its weight is not zero everywhere outside the mask")
-        if firsts[name] in found:
-            raise ValueError(f"masks[{key!r}]: {firsts[name]!r} is the same tensor and has a mask already")
-        found[firsts[name]] = mask
+        found[name] = mask
     return found
 
 

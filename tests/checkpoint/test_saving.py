@@ -61,10 +61,17 @@ MASK = torch.ones(3, 4, dtype=torch.bool)
     [
         ({"dtype": torch.float16}, r"^dtype=torch.float16: must be torch.bfloat16, or None"),
         ({"masks": [MASK]}, r"^masks=list: must map parameter names to masks"),
-        ({"masks": {"wait": MASK}}, r"^masks\['wait'\]: the model has no tensor of that name"),
-        ({"masks": {"weight": MASK.float()}}, r"^masks\['weight'\]: must be a bool tensor of shape \(3, 4\)"),
-        ({"masks": {"weight": MASK.T}}, r"^masks\['weight'\]: must be a bool tensor of shape \(3, 4\)"),
-        ({"masks": {"weight": 1}}, r"^masks\['weight'\]: must be a bool tensor of shape \(3, 4\)"),
+        ({"masks": {"wait": MASK}}, r"^masks\['wait'\]: the model has no weight of that name"),
+        (
+            {"masks": {"weight": MASK.float()}},
+            r"^masks\['weight'\]=torch.float32 \(3, 4\): must be a bool tensor",
+        ),
+        (
+            {"masks": {"weight": MASK.T}},
+            r"^masks\['weight'\]=torch.bool \(4, 3\): must be .* shape \(3, 4\)",
+        ),
+        ({"masks": {"weight": 1}}, r"^masks\['weight'\]=int: must be a bool tensor of shape \(3, 4\)"),
+        ({"masks": {"weight": MASK.to("meta")}}, r"^masks\['weight'\]: is on the meta device"),
         ({"masks": {"weight": ~MASK}}, r"^masks\['weight'\]: its weight is not zero everywhere outside"),
         ({"sparsifier": {"weight": MASK}}, r"^sparsifier=dict: must be what granet.sparsify returned"),
         ({"sparsifier": 1, "masks": {}}, r"^masks: must be left out"),
@@ -195,5 +202,5 @@ print(*(name for name in ("safetensors", "rich", "tyro", "matplotlib", "triton")
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     packed = [f"packed.{name}" for name in ("layout", "mask_codes", "model_state", "safetensors_file")]
-    modules = ["checkpoint", "files", "layers", "packed", *packed, "packing", "row"]
+    modules = ["checkpoint", "files", "given_masks", "layers", "packed", *packed, "packing", "row"]
     assert ran.stdout.splitlines() == [" ".join(["12", "2", *(f"granet.{name}" for name in modules)]), ""]

@@ -216,7 +216,7 @@ def test_meta_model_with_real_masks() -> None:
     model, x = nn.Linear(4, 2, device="meta"), torch.zeros(3, 4, device="meta")
     assert flops(model, x).sparse == 2 * 3 * 8  # no values: all active
     assert flops(model, x, {"weight": mask}).sparse == 2 * 3 * 4
-    with pytest.raises(ValueError, match=r"masks\['weight'\] is on the meta device"):
+    with pytest.raises(ValueError, match=r"masks\['weight'\]: is on the meta device"):
         flops(model, x, {"weight": mask.to("meta")})
 
 
@@ -226,8 +226,13 @@ def test_bad_masks_and_models() -> None:
         flops(layer, torch.zeros(1, 4), {"wieght": torch.ones(2, 4, dtype=torch.bool)})
     with pytest.raises(ValueError, match=r"'weight'.*\(4, 2\).*\(2, 4\)"):
         flops(layer, torch.zeros(1, 4), {"weight": torch.ones(4, 2, dtype=torch.bool)})
-    with pytest.raises(ValueError, match=r"^masks\['weight'\] is int; it must be a tensor"):
+    with pytest.raises(ValueError, match=r"^masks\['weight'\]=int: must be a bool tensor of shape \(2, 4\)"):
         flops(layer, torch.zeros(1, 4), {"weight": 1})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match=r"^masks\['weight'\]=torch.float32 \(2, 4\): must be a bool tensor"):
+        flops(layer, torch.zeros(1, 4), {"weight": layer.weight})  # scores, say: all of them would count as active
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"^masks\['_orig_mod.weight'\]: 'weight' is the same tensor and has a mask"):
+        flops(layer, torch.zeros(1, 4), {"weight": mask, "_orig_mod.weight": ~mask})
     with pytest.raises(ValueError, match=r"^masks=Linear: must map parameter names to masks"):
         flops(layer, torch.zeros(1, 4), layer)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Identity"):

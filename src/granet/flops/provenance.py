@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
+from granet.given_masks import check_masks
 from granet.layers import plain_name
 
 
@@ -82,7 +83,7 @@ class Provenance:
     def __init__(self, model: nn.Module, masks: Mapping[str, Tensor] | None) -> None:
         """`masks=None`: what is not zero is active. Otherwise a parameter without a mask is active throughout."""
         self._by_value = masks is None
-        self._masks = check_masks(model, {} if masks is None else masks)
+        self._masks = _masks_by_first_name(model, {} if masks is None else masks)
         self._storages: dict[int, _Storage] = {}
         self._tensors: dict[str, Tensor] = {}
         self._totals: dict[str, int] = {}
@@ -187,27 +188,12 @@ class Provenance:
 _NOTHING = _Storage(alive=None)  # type: ignore[arg-type]
 
 
-def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _masks_by_first_name(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The masks by the first name of each parameter; ValueError if one is not of this model."""
     parameters = {plain_name(name): parameter for name, parameter in model.named_parameters(remove_duplicate=False)}
     first = {id(parameter): name for name, parameter in reversed(parameters.items())}
-    checked = {}
-    if not isinstance(masks, Mapping):
-        raise ValueError(f"masks={type(masks).__name__}: must map parameter names to masks, as sparsifier.masks does")
-    for name, mask in masks.items():
-        parameter = parameters.get(plain_name(name))
-        if parameter is None:
-            raise ValueError(f"masks has {name!r}; its names must be parameter names of the model")
-        if not isinstance(mask, Tensor):
-            raise ValueError(f"masks[{name!r}] is {type(mask).__name__}; it must be a tensor")
-        if mask.shape != parameter.shape:
-            raise ValueError(
-                f"masks[{name!r}] has shape {tuple(mask.shape)}; it must have the parameter's, {tuple(parameter.shape)}"
-            )
-        if mask.is_meta:
-            raise ValueError(f"masks[{name!r}] is on the meta device; it must have values to count")
-        checked[first[id(parameter)]] = mask.detach()
-    return checked
+    firsts = {name: first[id(parameter)] for name, parameter in parameters.items()}
+    return {name: mask for _, name, mask in check_masks(masks, parameters, firsts)}
 
 
 def _has_storage(tensor: Tensor) -> bool:

@@ -1,0 +1,37 @@
+"""Masks as users give them, by name: checked against the tensors that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from granet.layers import plain_name
+
+
+def check_masks(
+    masks: Mapping[str, Tensor], tensors: Mapping[str, Tensor], firsts: Mapping[str, str]
+) -> Iterator[tuple[str, str, Tensor]]:
+    """Each mask with its name as given, and the first name of the tensor that it is for.
+
+    ``tensors`` are those that may have one, by their plain names; ``firsts`` has the first name of each, since tied
+    weights are several names of one. ValueError for a mask that is none, or not of these tensors.
+    """
+    if not isinstance(masks, Mapping):
+        raise ValueError(f"masks={type(masks).__name__}: must map parameter names to masks, as sparsifier.masks does")
+    found = set()
+    for key, mask in masks.items():
+        name = plain_name(key)
+        if name not in tensors:
+            raise ValueError(f"masks[{key!r}]: the model has no weight of that name")
+        shape = tuple(tensors[name].shape)
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != shape:
+            given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+            raise ValueError(f"masks[{key!r}]={given}: must be a bool tensor of shape {shape}, as its weight")
+        if mask.is_meta:
+            raise ValueError(f"masks[{key!r}]: is on the meta device; it must have values")
+        if firsts[name] in found:
+            raise ValueError(f"masks[{key!r}]: {firsts[name]!r} is the same tensor and has a mask already")
+        found.add(firsts[name])
+        yield key, firsts[name], mask
