@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from granet.cli.console import create_console
+from granet.cli.sweep import train_all
 from granet.data import load
+from granet.studies.jobs import Place
 from granet.training import Recipe, Run, Training
 from granet.training.checkpoint import keep_state, kept_path, load_kept
 from granet.training.rundir import run_name
@@ -46,6 +50,26 @@ def test_a_branch_that_prunes_nothing_ends_as_its_trunk_bit_for_bit(out: Path) -
     assert [record.epoch for record in branch.records] == [1, 2, 3, 4]
     left = {path.name for path in (out / run_name(BRANCH)).iterdir()}
     assert left == {"config.json", "metrics.jsonl", "summary.json"}  # hundreds of these must be small
+
+
+@pytest.mark.parametrize("again", ["a run", "a sweep"])
+def test_a_branch_killed_before_it_removed_its_checkpoints_loses_them_at_the_next_start(
+    out: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    branch = replace(PRUNED, seed=len(again), branch_epoch=2)
+    run = Run(branch, DATA, CPU, out)
+    with monkeypatch.context() as patch:
+        patch.setattr("granet.training.run.remove_checkpoints", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            list(run.epochs(checkpoint_every=0))
+    assert run.folder.summary is not None and list(run.folder.path.glob("checkpoint-*.pt"))
+    trunk = sorted((out / run_name(TRUNK)).iterdir())
+    if again == "a run":
+        assert Run(branch, DATA, CPU, out).summary is not None
+    else:
+        assert list(train_all(create_console(), [TRUNK, branch], Place(CPU, out), packed=1)) == [TRUNK, branch]
+    assert not list(run.folder.path.glob("checkpoint-*.pt"))
+    assert sorted((out / run_name(TRUNK)).iterdir()) == trunk
 
 
 @pytest.mark.parametrize(("epoch", "hold", "rates"), [(1, 2, [0.1, 0.1]), (2, 1, [0.1]), (1, 0, [0.1, 0.01, 0.01])])

@@ -23,6 +23,7 @@ from granet.studies.tables import in_paper
 from granet.training import Recipe, RunDir
 from granet.training.fingerprint import fingerprint
 from granet.training.interrupt import stop_signals
+from granet.training.run import tidy
 from granet.training.rundir import run_name
 
 
@@ -97,6 +98,7 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
     images = cache(lambda name: fingerprint(load(name, data_dir=place.data_dir)))
     for recipe in done:
         folders[recipe].check_images(images(recipe.data))
+        tidy(recipe, folders[recipe])
     if done:
         console.print(f"{len(done)} of {len(folders)} runs are done already")
     yield from done

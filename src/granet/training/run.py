@@ -46,7 +46,9 @@ class Run:
         self._title = f"{recipe.method} on {data.name}, seed {recipe.seed}"
         self._device = device
         self._loggers = loggers
-        if self.summary is None:
+        if self.summary is not None:
+            tidy(recipe, self.folder)
+        else:
             state = load_checkpoint(self.folder.path, device)
             parent = _parent(recipe, out) if recipe.parent else None
             branch = _branch(recipe, parent, device) if parent and recipe.branch_epoch else None
@@ -107,7 +109,7 @@ class Run:
         if self.recipe.branch_epoch:
             # A study has hundreds of branches: it draws them together, and nobody asks for the weights of each.
             self.folder.finish(None, summary, self.training.sparsifier)
-            remove_checkpoints(self.folder.path)
+            tidy(self.recipe, self.folder)
             return summary
         if importlib.util.find_spec("matplotlib") is not None:
             from granet.training.plots import plot_run
@@ -116,6 +118,12 @@ class Run:
         # Last: its summary says that the run is done.
         self.folder.finish(self.training.final_model, summary, self.training.sparsifier)
         return summary
+
+
+def tidy(recipe: Recipe, folder: RunDir) -> None:
+    """Take from a finished run what nobody will start from: a branch may be killed before it has done so itself."""
+    if recipe.branch_epoch:
+        remove_checkpoints(folder.path)
 
 
 def _parent(recipe: Recipe, out: Path) -> Path:
