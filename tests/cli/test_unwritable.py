@@ -2,6 +2,8 @@
 
 import errno
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 
 from granet.cli import main
 from granet.cli.flops import Flops
+from granet.training import EpochRecord, RunDir
 
 STUDY = Path(__file__).parents[2] / "recipes" / "studies" / "plasticity-digits.toml"
 ZOO = Path(__file__).parents[2] / "recipes" / "zoo-digits.toml"
@@ -67,6 +70,27 @@ def test_files_larger_than_a_limit_end_training(refused: Refused) -> None:
             assert said == "granet: out='runs': must be a folder that can be written to (File too large)\n"
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "seconds"), [(2, 0), (2, 60), (1, 60)], ids=["a checkpoint", "the next epoch", "the end"]
+)
+def test_a_run_folder_that_is_removed_ends_training(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, epochs: int, seconds: int
+) -> None:
+    append = RunDir.append
+
+    def remove(folder: RunDir, record: EpochRecord) -> None:
+        append(folder, record)
+        if record.epoch == 1:
+            shutil.rmtree(folder.path)
+
+    monkeypatch.setattr(RunDir, "append", remove)
+    options = ("--method", "static", "--no-dense-twin", "--checkpoint-every", seconds)
+    said = refused("train", "--epochs", epochs, *options)
+    assert re.fullmatch(
+        r"granet: out='runs': digits-digits_net-static-0.9-seed0-\w+ in it was removed while it was trained\n", said
+    )
 
 
 @pytest.mark.parametrize("option", ["json", "csv"])

@@ -102,7 +102,10 @@ class RunDir:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else may write here meanwhile; ValueError if somebody does. Ends with the process, however it ends."""
+        """Nobody else may write here meanwhile; ValueError if somebody does, or removes the folder.
+
+        Ends with the process, however it ends.
+        """
         descriptor = os.open(self.path, os.O_RDONLY)
         _LOCKS.add(descriptor)
         try:
@@ -112,6 +115,11 @@ class RunDir:
             except BlockingIOError as error:
                 raise ValueError(f"out={str(self.path.parent)!r}: {self.path.name} is being trained already") from error
             yield
+        except FileNotFoundError as error:
+            if self.path.exists():
+                raise
+            where, name = str(self.path.parent), self.path.name
+            raise ValueError(f"out={where!r}: {name} in it was removed while it was trained") from error
         finally:
             _LOCKS.discard(descriptor)
             os.close(descriptor)
