@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from granet import layer_table
+from granet.kernels import layer_table
 from granet.masking import all_finite, zero_inactive
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -115,7 +115,7 @@ SIZES = [1, 15, 16, 17, 31, 32, 33, 65]
 @needs_triton
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_kernel_zeroes_the_same_as_the_plain_path(dtype: torch.dtype, small_blocks: None) -> None:
-    from granet import masking_triton
+    from granet.kernels import masking
 
     device = DEVICES[-1]
     masks = [torch.rand(size, device=device) < 0.5 for size in SIZES]
@@ -124,7 +124,7 @@ def test_the_kernel_zeroes_the_same_as_the_plain_path(dtype: torch.dtype, small_
         tensor[::3] = math.nan
     plain = [tensor.cpu() for tensor in tensors]
     zero_inactive((tensor, mask.cpu()) for tensor, mask in zip(plain, masks, strict=True))
-    masking_triton.zero_inactive(tensors, masks)
+    masking.zero_inactive(tensors, masks)
     for tensor, expected in zip(tensors, plain, strict=True):
         assert torch.equal(tensor.cpu().nan_to_num(7.0), expected.nan_to_num(7.0))
 
@@ -132,12 +132,12 @@ def test_the_kernel_zeroes_the_same_as_the_plain_path(dtype: torch.dtype, small_
 @needs_triton
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_kernel_sees_what_is_not_finite(dtype: torch.dtype, small_blocks: None) -> None:
-    from granet import masking_triton
+    from granet.kernels import masking
 
     tensors = [torch.full((size,), torch.finfo(dtype).max, dtype=dtype, device=DEVICES[-1]) for size in SIZES]
-    assert masking_triton.all_finite(tensors)
+    assert masking.all_finite(tensors)
     for tensor, place in ((tensors[0], 0), (tensors[3], 16), (tensors[-1], 64)):
         for bad in (math.nan, -math.nan, math.inf, -math.inf):
             tensor[place] = bad
-            assert not masking_triton.all_finite(tensors)
+            assert not masking.all_finite(tensors)
         tensor[place] = 0

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from granet import layer_table, selection
+from granet import selection
+from granet.kernels import layer_table
 from granet.selection import Ranking, TorchRanking, rank
 
 CUDA = torch.cuda.is_available()
@@ -75,7 +76,7 @@ def ranking(path: str, device: str, layers: Sequence[Layer], among: bool) -> tup
 def build(path: str) -> Callable[[Sequence[Tensor], Sequence[Tensor], bool], Ranking]:
     if path == "torch":
         return TorchRanking
-    from granet.selection_triton import TritonRanking
+    from granet.kernels.selection import TritonRanking
 
     return TritonRanking
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from granet.layer_table import runs_kernels
+from granet.kernels import runs_kernels
 
 Key = tuple[int, ...]
 Salts = tuple[int, int]
@@ -21,9 +21,9 @@ def uniform_noise(like: Tensor, key: Key) -> Tensor:
     """Float32 noise of the shape and device of ``like``, 24 random bits for each (key, position)."""
     first, second = salts(key)
     if runs_kernels(like.device):
-        from granet import keyed_noise_triton
+        from granet.kernels import keyed_noise as noise_kernel
 
-        return keyed_noise_triton.uniform_noise(like, first, second)
+        return noise_kernel.uniform_noise(like, first, second)
     x = torch.arange(like.numel(), dtype=torch.int32, device=like.device)
     x = _scramble(_scramble(x ^ first) ^ second)
     return ((x >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24).view(like.shape)

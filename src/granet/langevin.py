@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from granet.kernels import runs_kernels
 from granet.keyed_noise import normal_noise, salts, uniform_noise
-from granet.layer_table import runs_kernels
 from granet.layers import SparseLayer
 from granet.net import SparseNet
 from granet.units import SINGLE

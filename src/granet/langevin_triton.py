@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from granet.kernels.keyed_noise import BLOCK, uniform
 from granet.keyed_noise import Salts
-from granet.keyed_noise_triton import BLOCK, uniform
 
 
 @triton.jit(do_not_specialize=("first", "second", "third", "fourth"))

@@ -8,7 +8,7 @@ from itertools import compress
 import torch
 from torch import Tensor
 
-from granet.layer_table import runs_kernels
+from granet.kernels import runs_kernels
 from granet.row import contiguous, kinds
 
 _INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -26,9 +26,9 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
         kernels = runs_kernels(device) and not _is_capturing(device)
         by_kernel = _in_same_order(tensors, masks) if kernels else [False] * len(tensors)
         if any(by_kernel):
-            from granet import masking_triton
+            from granet.kernels import masking as masking_kernels
 
-            masking_triton.zero_inactive(list(compress(tensors, by_kernel)), list(compress(masks, by_kernel)))
+            masking_kernels.zero_inactive(list(compress(tensors, by_kernel)), list(compress(masks, by_kernel)))
         if not all(by_kernel):
             others = [not one for one in by_kernel]
             integer = _INTEGER[tensors[0].element_size()]
@@ -43,9 +43,9 @@ def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Ten
     Also whether no element is NaN or infinite, where that is seen on the way: on a GPU one Triton kernel does it all.
     """
     if len(kinds(tensors)) == 1 and runs_kernels(tensors[0].device) and all(_in_same_order(tensors, masks)):
-        from granet import masking_triton
+        from granet.kernels import masking as masking_kernels
 
-        return masking_triton.take_dense(tensors, masks)
+        return masking_kernels.take_dense(tensors, masks)
     copies = torch._foreach_mul(tensors, 1)
     zero_inactive(zip(tensors, masks, strict=True))
     return copies, None
@@ -57,9 +57,9 @@ def all_finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     finite = []
     for where, (group,) in _by_kind(tensors):
         if runs_kernels(where):
-            from granet import masking_triton
+            from granet.kernels import masking as masking_kernels
 
-            finite.append(masking_triton.all_finite(group).to(device))
+            finite.append(masking_kernels.all_finite(group).to(device))
             continue
         zeros = [tensor.mul(0).sum() for tensor in group]  # 0 * inf and 0 * nan are nan
         finite.append((torch.stack(zeros) == 0).all().to(device))

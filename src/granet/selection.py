@@ -20,7 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from granet.layer_table import runs_kernels
+from granet.kernels import runs_kernels
 from granet.row import kinds
 
 CHUNK = 1 << 17
@@ -53,7 +53,7 @@ def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> Rank
     ``masks`` are flat bool tensors that a selection overwrites: a candidate that wins becomes True, another False.
     """
     if _use_triton(scores):
-        from granet.selection_triton import TritonRanking
+        from granet.kernels.selection import TritonRanking
 
         return TritonRanking(scores, masks, among)
     return TorchRanking(scores, masks, among)

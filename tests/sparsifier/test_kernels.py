@@ -29,8 +29,8 @@ METHODS = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.layer_table.BLOCK", 64)
-    monkeypatch.setattr("granet.layer_table.PIECE", 128)
+    monkeypatch.setattr("granet.kernels.layer_table.BLOCK", 64)
+    monkeypatch.setattr("granet.kernels.layer_table.PIECE", 128)
 
 
 def run(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from granet.layer_table import runs_kernels
+from granet.kernels import runs_kernels
 from granet.sparsifier import Sparsifier
 from granet.training.batches import Normaliser
 from granet.training.compiled import compiled

@@ -1,4 +1,4 @@
-"""The noise of ``keyed_noise.py`` as a Triton kernel."""
+"""The noise of `granet.keyed_noise` as a Triton kernel."""
 
 from __future__ import annotations
 

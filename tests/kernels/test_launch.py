@@ -2,7 +2,7 @@
 
 import torch
 
-from granet.launch import launch
+from granet.kernels.launch import launch
 
 
 class Kernel:

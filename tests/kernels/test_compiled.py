@@ -14,10 +14,10 @@ import json, re, sys
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from granet import global_search_triton as everywhere, masking_triton as masking, selection_triton as layers
-from granet.digit_triton import END, STEPS
-from granet.layer_table import BLOCK, PIECE, Cut
-from granet import keyed_noise_triton as noise, langevin_triton as langevin
+from granet import langevin_triton as langevin
+from granet.kernels import global_search as everywhere, keyed_noise as noise, masking, selection as layers
+from granet.kernels.digits import END, STEPS
+from granet.kernels.layer_table import BLOCK, PIECE, Cut
 from granet.training import narrow_triton as narrow
 
 def widths(kernel, aligned, types, **constants):

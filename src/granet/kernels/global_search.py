@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from granet.digit_triton import END, STEPS, count_digit
-from granet.launch import launch
-from granet.piece_triton import address, pieces_of_layer, this_piece
+from granet.kernels.digits import END, STEPS, count_digit
+from granet.kernels.launch import launch
+from granet.kernels.pieces import address, pieces_of_layer, this_piece
 
 
 @triton.jit

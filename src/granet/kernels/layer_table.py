@@ -1,14 +1,14 @@
 """Where the layers' tensors lie, as tables on the device: one kernel launch then serves all layers.
 
 A launch has a program for each piece of a layer. It looks up its piece in the list of pieces, and where the layer lies
-in lists of addresses (``piece_triton.py``). The lists are kept on the device and found again by their contents: as long
+in lists of addresses (``pieces.py``). The lists are kept on the device and found again by their contents: as long
 as tensors stay where they are, nothing has to be sent there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate, chain
 from math import gcd
 from typing import NamedTuple
@@ -24,24 +24,6 @@ PIECE = 8 * BLOCK
 """Elements that one program walks through, a block at a time."""
 ALIGNMENT = 16
 """Bytes that a thread can load at once."""
-
-TRITON = (3, 6)
-"""The first version that the kernels were seen to work with; older ones have no masked histograms. It comes with torch
-2.10."""
-
-
-@cache
-def has_triton() -> bool:
-    try:
-        import triton
-    except ImportError:
-        return False
-    return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= TRITON
-
-
-def runs_kernels(device: torch.device) -> bool:
-    """Whether Triton kernels can work on tensors there."""
-    return device.type == "cuda" and has_triton()
 
 
 class Cut(NamedTuple):

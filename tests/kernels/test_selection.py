@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
-from granet.digit_triton import DIGITS
+from granet.kernels.digits import DIGITS
+from granet.kernels.selection import TritonRanking
 from granet.selection import TorchRanking
-from granet.selection_triton import TritonRanking
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = (100, 1, 33)
@@ -25,8 +25,8 @@ LAYERS = [SIZES, (96, 16, 48)] if DEVICE == "cuda" else [SIZES]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.layer_table.BLOCK", 32)
-    monkeypatch.setattr("granet.layer_table.PIECE", 64)
+    monkeypatch.setattr("granet.kernels.layer_table.BLOCK", 32)
+    monkeypatch.setattr("granet.kernels.layer_table.PIECE", 64)
 
 
 def near(first: int, several: int) -> Callable[[Tensor], Tensor]:
@@ -118,7 +118,7 @@ def test_the_numbers_asked_for_are_left_alone() -> None:
 
 def test_more_pieces_than_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece looks back at the ties of all earlier ones, 128 pieces at a time."""
-    monkeypatch.setattr("granet.layer_table.PIECE", 32)
+    monkeypatch.setattr("granet.kernels.layer_table.PIECE", 32)
     mask = torch.ones(32 * 135, dtype=torch.bool, device=DEVICE)
     winners = torch.tensor([32 * 133 + 5], device=DEVICE)
     TritonRanking([torch.ones(32 * 135, device=DEVICE)], [mask], True).select(winners)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from granet.layer_table import has_triton, runs_kernels
+from granet.kernels import has_triton, runs_kernels
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,8 @@ from granet.layers import SparseLayer
 from granet.pattern_net import make_net
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
-from granet import keyed_noise_triton, langevin
+from granet import langevin
+from granet.kernels import keyed_noise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -18,7 +19,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.mark.parametrize("shape", [(1,), (3, 5, 3, 3), (2500,)])
 def test_the_same_bits_as_the_plain_path(key: tuple[int, ...], shape: tuple[int, ...]) -> None:
     like = torch.empty(shape)
-    ours = keyed_noise_triton.uniform_noise(like.to(DEVICE), *salts(key))
+    ours = keyed_noise.uniform_noise(like.to(DEVICE), *salts(key))
     assert torch.equal(ours.cpu(), uniform_noise(like, key))
 
 

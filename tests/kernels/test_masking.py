@@ -6,7 +6,7 @@ import torch
 from granet.masking import all_finite, take_dense, zero_inactive
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
-from granet import masking_triton
+from granet.kernels import masking
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -14,8 +14,8 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_zeroing_equals_the_plain_path(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.layer_table.BLOCK", 64)
-    monkeypatch.setattr("granet.layer_table.PIECE", 128)
+    monkeypatch.setattr("granet.kernels.layer_table.BLOCK", 64)
+    monkeypatch.setattr("granet.kernels.layer_table.PIECE", 128)
     tensors = [torch.randn(size).to(dtype) for size in (1, 64, 200, 1000)]
     tensors[2][:3] = torch.tensor([float("nan"), float("inf"), -0.0])
     masks = [torch.rand(tensor.shape) < 0.5 for tensor in tensors]
@@ -23,7 +23,7 @@ def test_zeroing_equals_the_plain_path(dtype: torch.dtype, monkeypatch: pytest.M
     plain = [tensor.clone() for tensor in tensors]
     zero_inactive(zip(plain, masks, strict=True))
     moved = [tensor.to(DEVICE) for tensor in tensors]
-    masking_triton.zero_inactive(moved, [mask.to(DEVICE) for mask in masks])
+    masking.zero_inactive(moved, [mask.to(DEVICE) for mask in masks])
     for tensor, expected, mask in zip(moved, plain, masks, strict=True):
         assert torch.equal(tensor.cpu(), expected)
         assert not tensor.cpu()[~mask].any()
@@ -36,15 +36,15 @@ def test_finding_what_is_not_finite(dtype: torch.dtype, bad: float | None) -> No
     if bad is not None:
         tensors[1][2900] = bad
     moved = [tensor.to(DEVICE) for tensor in tensors]
-    assert bool(masking_triton.all_finite(moved)) is (bad is None)
+    assert bool(masking.all_finite(moved)) is (bad is None)
     assert bool(all_finite(tensors, torch.device("cpu"))) is (bad is None)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -float("inf")])
 def test_taking_dense_copies(dtype: torch.dtype, bad: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.layer_table.BLOCK", 64)
-    monkeypatch.setattr("granet.layer_table.PIECE", 128)
+    monkeypatch.setattr("granet.kernels.layer_table.BLOCK", 64)
+    monkeypatch.setattr("granet.kernels.layer_table.PIECE", 128)
     tensors = [torch.randn(size).to(dtype) for size in (1, 64, 200, 300)]
     tensors.append(torch.randn(5, 4, 3, 2).to(dtype, memory_format=torch.channels_last))
     masks = [torch.rand_like(tensor, dtype=torch.float32) < 0.5 for tensor in tensors]
@@ -52,7 +52,7 @@ def test_taking_dense_copies(dtype: torch.dtype, bad: float | None, monkeypatch:
         tensors[3][290], masks[3][290] = bad, False  # where the masked tensor does not show it
     plain, ours = [tensor.clone() for tensor in tensors], [tensor.to(DEVICE, copy=True) for tensor in tensors]
     copies, unknown = take_dense(plain, masks)
-    kept, finite = masking_triton.take_dense(ours, [mask.to(DEVICE) for mask in masks])
+    kept, finite = masking.take_dense(ours, [mask.to(DEVICE) for mask in masks])
     assert unknown is None and bool(finite) is (bad is None)
     for got, expected in ((copies, tensors), (kept, tensors), (ours, plain)):
         for one, other in zip(got, expected, strict=True):

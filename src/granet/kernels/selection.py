@@ -1,6 +1,6 @@
 """The selection as Triton kernels over tables of layers: no copy of the weights, no host wait, few launches.
 
-The same digit-by-digit search as in ``selection.py``, and the same outcome bit for bit. A launch counts one digit for
+The same digit-by-digit search as in `granet.selection`, and the same outcome bit for bit. A launch counts one digit for
 all layers; the next launch begins by reading off which digit it is, each program for itself.
 
 Numbers of a layer-wise search, all zero at first: for each layer its rows of bins, one row for each digit (the rows of
@@ -17,11 +17,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from granet.digit_triton import END, STEPS, count_digit, keys_at
-from granet.global_search_triton import share_out
-from granet.launch import launch
-from granet.layer_table import tables
-from granet.piece_triton import address, this_piece
+from granet.kernels.digits import END, STEPS, count_digit, keys_at
+from granet.kernels.global_search import share_out
+from granet.kernels.launch import launch
+from granet.kernels.layer_table import tables
+from granet.kernels.pieces import address, this_piece
 from granet.row import contiguous, dtypes
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
