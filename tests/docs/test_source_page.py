@@ -42,6 +42,7 @@ def imported(path: Path) -> Iterator[str]:
     ("heading", "folder"),
     [
         ("Modules, from top to bottom", SOURCE),
+        ("Inside the sparsifier", SOURCE / "sparsifier"),
         ("Inside the kernels", SOURCE / "kernels"),
         ("Inside the trainer", SOURCE / "training"),
         ("Inside the studies", SOURCE / "studies"),

@@ -14,9 +14,9 @@ from granet import RigL
 from granet.clock import Clock
 from granet.distributions import counts, distribution, kept
 from granet.flops import FlopsReport, TrainingFlops
-from granet.history import UpdateRecord
 from granet.layers import find_layers
 from granet.models import create_model
+from granet.sparsifier import UpdateRecord
 from granet.studies.budgets import counted, printed_budgets, printed_rows
 
 BUDGETS = [row for row in printed_rows() if row["layer"] not in ("Overall", "Backbone")]

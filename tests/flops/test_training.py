@@ -10,7 +10,7 @@ from torch import nn
 
 import granet
 from granet.flops import FlopsReport, LayerFlops, TrainingFlops, flops
-from granet.history import UpdateRecord
+from granet.sparsifier import UpdateRecord
 
 REPORT = FlopsReport(
     (

@@ -19,7 +19,7 @@ from granet.layers import find_layers
 from granet.methods.base import check_share
 from granet.models import create_model
 from granet.net import SparseNet
-from granet.sparsifier_checks import check_floor
+from granet.sparsifier.checks import check_floor
 
 
 @dataclass(frozen=True)

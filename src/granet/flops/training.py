@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, get_args
 
 from granet.flops.report import FlopsReport
 from granet.gradient_memory import MeanGradient
-from granet.history import UpdateRecord
 from granet.methods.base import DenseGradient
+from granet.sparsifier import UpdateRecord
 
 if TYPE_CHECKING:
     from granet.sparsifier import Sparsifier

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from granet.files import parse_json, read_json
-from granet.history import UpdateRecord
+from granet.sparsifier import UpdateRecord
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 from granet.training.rundir import LAYERS, UPDATES, LayerCount

@@ -40,8 +40,7 @@ from torch import Tensor, nn
 
 from granet import __version__
 from granet.files import atomic, parse_json, read_json, unfinished, write_text, writing_to
-from granet.history import UpdateRecord
-from granet.sparsifier import Sparsifier
+from granet.sparsifier import Sparsifier, UpdateRecord
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 

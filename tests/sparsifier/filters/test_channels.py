@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from granet.filters.channels import trace_channels
+from granet.sparsifier.filters.channels import trace_channels
 
 
 class Model(nn.Module):

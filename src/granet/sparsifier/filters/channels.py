@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from granet.filters.silence import Flow, Step
+from granet.sparsifier.filters.silence import Flow, Step
 
 
 def _spellings(*names: str) -> set[object]:

@@ -26,11 +26,11 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from granet.filters.channels import trace_channels
-from granet.filters.silence import Flow
 from granet.layers import SparseLayer, plain_name, unwrapped
 from granet.masking import zero_inactive
 from granet.patterns import FILTERS
+from granet.sparsifier.filters.channels import trace_channels
+from granet.sparsifier.filters.silence import Flow
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from granet import UpdateRecord
-from granet.history import History
+from granet.sparsifier.history import History
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 

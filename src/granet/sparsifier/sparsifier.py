@@ -1,4 +1,4 @@
-"""Binds a method to a model and an optimizer: the hooks around a step, the masks, and their state."""
+"""A model, an optimizer and a method bound together: what happens around each step, and what can be asked between."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from granet.clock import Clock
-from granet.filters import Followers, find_followers
 from granet.hidden import Hidden, drop_emptied
-from granet.history import UpdateRecord
 from granet.layers import SparseLayer, count_active, find_layers
-from granet.mask_updates import MaskUpdates
 from granet.methods import Method, method_name
 from granet.pattern_net import make_net
 from granet.plain_numbers import plain
 from granet.probe import Batch, Loss, Probe
-from granet.sparsifier_checks import check_floor, check_held
-from granet.sparsifier_state import read_state, write_state
-from granet.step_hooks import StepHooks, hooked_owners
+from granet.sparsifier.checks import check_floor, check_held
+from granet.sparsifier.filters import Followers, find_followers
+from granet.sparsifier.history import UpdateRecord
+from granet.sparsifier.mask_updates import MaskUpdates
+from granet.sparsifier.state import read_state, write_state
+from granet.sparsifier.step_hooks import StepHooks, hooked_owners
+from granet.sparsifier.zeros import Zeros
 from granet.trained import take_over
-from granet.zeros import Zeros
 
 
 def sparsify(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from granet.filters import Followers
-from granet.history import History
 from granet.layers import SparseLayer
 from granet.masking import zero_inactive
-from granet.optimizer_state import OptimizerState
+from granet.sparsifier.filters import Followers
+from granet.sparsifier.history import History
+from granet.sparsifier.optimizer_state import OptimizerState
 
 
 class Zeros:

@@ -1,0 +1,6 @@
+"""Binds a method to a model and an optimizer: the hooks around a step, the masks, and their state."""
+
+from granet.sparsifier.history import UpdateRecord
+from granet.sparsifier.sparsifier import Sparsifier, sparsify
+
+__all__ = ["Sparsifier", "UpdateRecord", "sparsify"]
