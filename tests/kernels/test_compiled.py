@@ -14,10 +14,10 @@ import json, re, sys
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from granet import langevin_triton as langevin
 from granet.kernels import global_search as everywhere, keyed_noise as noise, masking, selection as layers
 from granet.kernels.digits import END, STEPS
 from granet.kernels.layer_table import BLOCK, PIECE, Cut
+from granet.methods.deep_r import langevin_triton as langevin
 from granet.training import narrow_triton as narrow
 
 def widths(kernel, aligned, types, **constants):

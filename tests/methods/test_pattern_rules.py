@@ -11,8 +11,8 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 import granet
-from granet.inclusion import constraint, least_weights
 from granet.layers import SparseLayer
+from granet.methods.sis.inclusion import constraint, least_weights
 from granet.units import units_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is an output of the model")

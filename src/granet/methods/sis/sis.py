@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from granet.inclusion import Constraint, constraint, least_weights
-from granet.layer_inputs import Seen, watch
 from granet.methods.base import Method, check_count, check_share, register
+from granet.methods.sis.inclusion import Constraint, constraint, least_weights
+from granet.methods.sis.layer_inputs import Seen, watch
 from granet.net import SparseNet
 from granet.probe import Tensors, each_tensor, full_precision
 from granet.scores import given
@@ -40,9 +40,9 @@ class SIS(Method):
     """Subdifferential inclusion: give each layer of a finished first run the least weights that keep its outputs near.
 
     Each layer by itself gets the weights of smallest l1 norm whose outputs, on ``batches`` batches, stay within
-    ``tolerance`` of the original ones (see `granet.inclusion` for the problem, how it is solved, and what in it is our
-    reading). The model starts from these weights and the first run's other values, to be fine-tuned. Either
-    ``tolerance`` is given and the sparsity follows, or ``sparsity`` is given and the tolerance, the same for all
+    ``tolerance`` of the original ones (see `granet.methods.sis.inclusion` for the problem, how it is solved, and what
+    in it is our reading). The model starts from these weights and the first run's other values, to be fine-tuned.
+    Either ``tolerance`` is given and the sparsity follows, or ``sparsity`` is given and the tolerance, the same for all
     layers, is searched for; what is then missing to the exact number goes by magnitude. Blocks and filters take the
     norm of the group lasso in place of the l1 norm, so that whole ones go; where several go at once, the search ends at
     the sparsest solution that leaves enough.

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from granet.clock import Clock, Time
 from granet.distributions import distribution
-from granet.langevin import fix_signs, walk
 from granet.methods.base import Method, check_count, check_number, end_step, register
+from granet.methods.deep_r.langevin import fix_signs, walk
 from granet.net import SparseNet
 from granet.scores import random
 
@@ -28,8 +28,8 @@ class DeepR(Method):
 
     Every potential connection has a sign that never changes, and a weight is active only on that side of zero. A new
     connection starts at zero. Each layer keeps its number of connections exactly. The noise follows the learning rate,
-    see :func:`granet.langevin.walk`. For a block or filter the sum of its weights, each times its sign, stands for the
-    weight; N:M and fan-in let each group draw as many as it has lost.
+    see :func:`granet.methods.deep_r.langevin.walk`. For a block or filter the sum of its weights, each times its sign,
+    stands for the weight; N:M and fan-in let each group draw as many as it has lost.
     """
 
     distribution: str = "erk"

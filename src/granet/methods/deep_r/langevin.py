@@ -40,7 +40,7 @@ def walk(net: SparseNet, l1: float, noise: float) -> list[Tensor]:
 def _walk(net: SparseNet, layer: SparseLayer, l1: float, noise: float) -> Tensor:
     weight, accept, key = layer.weight, net.accept.to(layer.mask.device), (layer.seed, layer.index, net.draw, _NOISE)
     if _by_kernel(net, layer) and not isinstance(layer.rate, Tensor):
-        from granet import langevin_triton
+        from granet.methods.deep_r import langevin_triton
 
         both = salts((*key, 0)), salts((*key, 1))
         return langevin_triton.walk(

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from granet.layer_inputs import watch
 from granet.layers import find_layers
+from granet.methods.sis.layer_inputs import watch
 from granet.probe import Probe
 
 

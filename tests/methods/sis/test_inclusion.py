@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import softshrink
 
-from granet.inclusion import Constraint, constraint, inclusion_gap, largest_singular_value, least_weights
+from granet.methods.sis.inclusion import Constraint, constraint, inclusion_gap, largest_singular_value, least_weights
 
 
 def generator() -> torch.Generator:
