@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from granet.checks import check_count
 from granet.methods import Method
-from granet.methods.base import check_count
 from granet.methods.prune_once import PruneAndRegenerate, PruneOnce, check_rate
 from granet.net import Scope
 from granet.sparsifier import sparsify

@@ -16,7 +16,7 @@ from torch import nn
 import granet
 from granet import scores
 from granet.layers import SparseLayer
-from granet.methods import base
+from granet.methods import registry
 from granet.net import SparseNet
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ CODE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The page's names after all its code ran, in order; what it registers is forgotten after the test."""
-    monkeypatch.setattr(base, "_METHODS", dict(base._METHODS))
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     script = tmp_path / "page.py"
     script.write_text(CODE, encoding="utf-8")
     printed = io.StringIO()

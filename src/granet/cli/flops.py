@@ -12,11 +12,11 @@ from rich.console import Console
 from torch import nn
 from tyro.conf import Positional
 
+from granet.checks import check_share
 from granet.distributions import distribution
 from granet.files import write_text, writing_to
 from granet.flops import FlopsReport, flops
 from granet.layers import find_layers
-from granet.methods.base import check_share
 from granet.models import create_model
 from granet.net import SparseNet
 from granet.sparsifier.checks import check_floor

@@ -1,6 +1,6 @@
 """The methods, one file each; importing this package registers them."""
 
-from granet.methods.base import Method, MethodInfo, create_method, list_methods, may_regrow, method_name
+from granet.methods.base import Method
 from granet.methods.deep_r import DeepR
 from granet.methods.dpf import DPF
 from granet.methods.dsr import DSR
@@ -14,6 +14,7 @@ from granet.methods.lth import LTH
 from granet.methods.magnitude_init import MagnitudeInit
 from granet.methods.one_shot import OneShot
 from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
+from granet.methods.registry import MethodInfo, create_method, list_methods, may_regrow, method_name
 from granet.methods.rigl import RigL, RigLITOP
 from granet.methods.set import SET
 from granet.methods.sis import SIS

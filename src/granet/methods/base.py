@@ -1,27 +1,29 @@
-"""What a method is, and the registry of all methods."""
+"""What the file of a method needs: the class it derives from, the times of updates, and its entry in the registry."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 from torch import nn
 from torch.optim import Optimizer
 
+from granet.checks import check_share
 from granet.clock import Clock, Time, parse_time
 from granet.gradient_memory import GradientMemory
 from granet.hidden import Hidden
 from granet.layers import SparseLayer
+from granet.methods.registry import method_name, register
 from granet.net import SparseNet
 from granet.patterns import Groups, check_pattern, parse_pattern
 from granet.plain_numbers import plain
+
+__all__ = ["DenseGradient", "Method", "end_step", "periodic", "recorded", "register"]
 
 DenseGradient = Literal["never", "on updates", "always", "all passes twice"]
 
@@ -121,43 +123,6 @@ class Method(ABC):
         """Propose the final masks, where something is trained behind the weights."""
 
 
-def check_share(field: str, value: float) -> None:
-    """A share of weights that may be nothing but not everything."""
-    if not isinstance(value, int | float):
-        raise ValueError(f"{field}={value!r}: must be a number in [0, 1)")
-    if not 0 <= value < 1:
-        raise ValueError(f"{field}={value!r}: must be in [0, 1)")
-
-
-def check_items(field: str, values: Sequence[object], kinds: tuple[type, ...], words: str) -> None:
-    """All values of a field that is a list are of these kinds, told in ``words``; a bool is no number."""
-    if any(not isinstance(value, kinds) or isinstance(value, bool) for value in values):
-        raise ValueError(f"{field}={list(values)!r}: must hold {words}")
-
-
-def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")
-
-
-def check_count(field: str, value: int) -> None:
-    """A whole number of things, at least one."""
-    value = plain(value)
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{field}={value!r}: must be a whole number, 1 or more")
-
-
-def check_number(field: str, value: float, *, least: float | None = None, above: float | None = None) -> None:
-    """A finite number; ``least`` or more, or more than ``above``."""
-    good, allowed = isinstance(value, int | float) and math.isfinite(value), "a finite number"
-    if least is not None:
-        good, allowed = good and value >= least, f"a number, {least:g} or more"
-    if above is not None:
-        good, allowed = good and value > above, f"a number above {above:g}"
-    if not good:
-        raise ValueError(f"{field}={value!r}: must be {allowed}")
-
-
 def check_time(field: str, value: Time) -> None:
     """A time that may make sense, whatever the length of training."""
     amount, _ = parse_time(value, field)
@@ -200,130 +165,3 @@ def _period(clock: Clock, every: Time) -> int:
 def _check_period(every: Time, amount: int | Fraction) -> None:
     if amount == 0:
         raise ValueError(f"every={every!r}: must be at least one optimizer step")
-
-
-@dataclass(frozen=True)
-class MethodInfo:
-    """One row of the registry: what ``granet methods`` shows. The texts are short, for the cells of a table."""
-
-    name: str
-    cls: type[Method]
-    summary: str
-    paper: str
-    """Who and when, each with ``, arXiv`` and its number or with an address; separated by ``;``."""
-    score: str = ""
-    """What decides which weights stay."""
-    growth: str = ""
-    """What decides which weights return, where any do."""
-    shares: str = ""
-    """How layers share the weights, as far as the defaults of ``scope`` and ``distribution`` do not say it."""
-    knob: str = ""
-    """What sets the sparsity, without ``has_target``."""
-    cost: str = ""
-    """What it takes beyond a dense step and a mask: memory, passes, another run."""
-    before_training: bool = False
-    dense_to_sparse: bool = False
-    sparse_to_sparse: bool = False
-    regrows: bool = False
-    """Weights that are gone may return."""
-    changes_masks: bool = True
-    has_target: bool = True
-    """Ends at the sparsity asked for; without, the sparsity follows from other settings."""
-
-    @property
-    def when(self) -> str:
-        """When the masks are chosen."""
-        if self.needs_trained:
-            return "after training"
-        if self.before_training:
-            return "before training"
-        starts = {"dense": self.dense_to_sparse, "sparse": self.sparse_to_sparse}
-        known = " or ".join(start for start, possible in starts.items() if possible)
-        return f"during, from {known}" if known else "during"
-
-    @property
-    def distribution(self) -> str:
-        """How layers share the weights by default."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self.cls)}
-        name = str(defaults.get("scope") or defaults.get("distribution") or "")
-        shown = name.upper() if name in ("er", "erk") else name
-        return ", ".join(part for part in (shown, self.shares) if part)
-
-    @property
-    def target(self) -> str:
-        """How the sparsity is set."""
-        return "exact" if self.has_target else self.knob
-
-    @property
-    def hidden(self) -> bool:
-        return self.cls.hidden
-
-    @property
-    def needs_gradient(self) -> bool:
-        return self.cls.needs_gradient
-
-    @property
-    def takes_pattern(self) -> bool:
-        return self.cls.takes_pattern
-
-    @property
-    def takes_groups(self) -> tuple[str, ...]:
-        return self.cls.takes_groups if self.takes_pattern else ()
-
-    @property
-    def needs_batches(self) -> bool:
-        return self.cls.needs_batches
-
-    @property
-    def needs_trained(self) -> bool:
-        return self.cls.needs_trained
-
-
-_METHODS: dict[str, MethodInfo] = {}
-M = TypeVar("M", bound=type[Method])
-
-
-def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
-    """Make a method known by name. ``facts`` are fields of `MethodInfo`; the summary is the docstring's first line."""
-
-    def add(cls: M) -> M:
-        summary = (cls.__doc__ or "").strip().splitlines()[0]
-        _METHODS[name] = MethodInfo(name, cls, summary, paper, **facts)
-        return cls
-
-    return add
-
-
-def list_methods() -> list[MethodInfo]:
-    """Every method there is, in the order of its registration."""
-    return list(_METHODS.values())
-
-
-def method_name(method: Method) -> str:
-    """The registered name of a method, or its class name if it is the user's own."""
-    return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
-
-
-def may_regrow(method: Method) -> bool:
-    """Whether a weight that is gone may return; taken for granted of a user's own method."""
-    return next((info.regrows for info in _METHODS.values() if info.cls is type(method)), True)
-
-
-def create_method(name: str, **fields: Any) -> Method:
-    """A method by name.
-
-    >>> create_method("rigl", sparsity=0.9).every
-    100
-    """
-    if not isinstance(name, str) or name not in _METHODS:
-        near = get_close_matches(str(name), _METHODS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}{hint}")
-    cls = _METHODS[name].cls
-    allowed = {field.name: field.default for field in dataclasses.fields(cls)}
-    for field in fields:
-        if field not in allowed:
-            raise ValueError(f"{field}={fields[field]!r}: {name} has no such field; it has {', '.join(allowed)}")
-    if "sparsity" not in fields and allowed["sparsity"] is dataclasses.MISSING:
-        raise ValueError(f"sparsity: {name} needs it, a share of zeros in [0, 1)")
-    return cls(**fields)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from granet.checks import check_count
 from granet.gradient_memory import GradientMemory, MeanGradient
-from granet.methods.base import Method, check_count
+from granet.methods.base import Method
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,11 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from granet.checks import check_choice
 from granet.clock import Clock, Time
 from granet.hidden import FedBackWeights, Hidden
 from granet.layers import SparseLayer
-from granet.methods.base import DenseGradient, check_choice, register
+from granet.methods.base import DenseGradient, register
 from granet.methods.gmp import Gradual
 from granet.net import SparseNet
 from granet.scores import hidden_magnitude

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from granet.checks import check_choice, check_share
 from granet.clock import Clock, Time
 from granet.distributions import Distribution, Uniform
-from granet.methods.base import Method, check_choice, check_share, end_step, periodic, register
+from granet.methods.base import Method, end_step, periodic, register
 from granet.net import SparseNet
 from granet.schedules import cubic
 from granet.scores import PRUNE_SCORES, Score

@@ -9,10 +9,11 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from granet.checks import check_choice
 from granet.clock import Clock
 from granet.hidden import FrozenWeights, Hidden
 from granet.layers import SparseLayer
-from granet.methods.base import check_choice, register
+from granet.methods.base import register
 from granet.methods.gmp import Gradual
 from granet.net import SparseNet
 from granet.scores import hidden_magnitude

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from granet.checks import check_choice, check_share
 from granet.clock import Clock
 from granet.distributions import distribution
-from granet.methods.base import check_choice, check_share, register
+from granet.methods.base import register
 from granet.methods.by_gradient import GrowsByGradient
 from granet.methods.gmp import Gradual
 from granet.net import SparseNet

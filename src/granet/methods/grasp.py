@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from granet.methods.base import Method, check_count, check_number, register
+from granet.checks import check_count, check_number
+from granet.methods.base import Method, register
 from granet.net import SparseNet
 from granet.scores import given, in_order
 

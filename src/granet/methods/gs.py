@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from granet.checks import check_count
 from granet.clock import Clock, Time
-from granet.methods.base import Method, check_count, end_step, register
+from granet.methods.base import Method, end_step, register
 from granet.net import SparseNet
 from granet.scores import magnitude
 

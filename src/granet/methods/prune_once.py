@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import torch
 
+from granet.checks import check_choice
 from granet.clock import Clock
-from granet.methods.base import Method, check_choice, register
+from granet.methods.base import Method, register
 from granet.net import Scope, SparseNet
 from granet.scores import gradient, magnitude
 

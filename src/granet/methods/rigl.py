@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import torch
 
+from granet.checks import check_share
 from granet.clock import Clock, Time
 from granet.distributions import distribution
-from granet.methods.base import Method, check_share, end_step, periodic, register
+from granet.methods.base import Method, end_step, periodic, register
 from granet.methods.by_gradient import GrowsByGradient
 from granet.net import SparseNet
 from granet.schedules import cosine

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from granet.methods.base import Method, check_count, register
+from granet.checks import check_count
+from granet.methods.base import Method, register
 from granet.net import SparseNet
 from granet.scores import given
 

@@ -10,10 +10,11 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from granet.checks import check_number
 from granet.clock import Clock, Time
 from granet.hidden import Hidden, SoftThreshold
 from granet.layers import SparseLayer
-from granet.methods.base import Method, check_number, recorded, register
+from granet.methods.base import Method, recorded, register
 from granet.net import SparseNet
 from granet.units import units_of
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from granet.methods.base import Method, check_count, register
+from granet.checks import check_count
+from granet.methods.base import Method, register
 from granet.net import SparseNet
 from granet.probe import Probe, Tensors, each_tensor
 from granet.scores import given

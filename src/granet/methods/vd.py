@@ -9,11 +9,12 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from granet.checks import check_count, check_number
 from granet.clock import Clock, Time
 from granet.hidden import Hidden, VariationalNoise
 from granet.layers import SparseLayer
 from granet.masking import all_finite
-from granet.methods.base import DenseGradient, Method, check_count, check_number, recorded, register
+from granet.methods.base import DenseGradient, Method, recorded, register
 from granet.net import SparseNet
 from granet.scores import signal_to_noise
 from granet.units import units_of

@@ -20,8 +20,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from granet.checks import check_choice, check_count, check_items, check_share
 from granet.methods import Static
-from granet.methods.base import check_choice, check_count, check_items, check_share
 from granet.methods.prune_once import PruneOnce, check_rate
 from granet.sparsifier import sparsify
 from granet.training.feeds import Data

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from granet.checks import check_share
 from granet.methods import Method
-from granet.methods.base import check_share
 from granet.sparsifier import Sparsifier, sparsify
 
 Train = Callable[[nn.Module, Optimizer, Sparsifier | None], None]

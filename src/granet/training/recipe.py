@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from granet.checks import check_items
 from granet.clock import Clock, Time, parse_time
 from granet.data.augment import PadMode
 from granet.methods import Method, list_methods
-from granet.methods.base import check_items
 from granet.observers import check_observer, without_masks
 from granet.plain_numbers import plain
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from granet.checks import check_count, check_number
 from granet.clock import Clock, Time
 from granet.distributions import distribution
-from granet.methods.base import Method, check_count, check_number, end_step, register
+from granet.methods.base import Method, end_step, register
 from granet.methods.deep_r.langevin import fix_signs, walk
 from granet.net import SparseNet
 from granet.scores import random

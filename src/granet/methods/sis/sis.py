@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from granet.methods.base import Method, check_count, check_share, register
+from granet.checks import check_count, check_share
+from granet.methods.base import Method, register
 from granet.methods.sis.inclusion import Constraint, constraint, least_weights
 from granet.methods.sis.layer_inputs import Seen, watch
 from granet.net import SparseNet

@@ -1,0 +1,139 @@
+"""The registry of all methods: what each is called, what it can do, and how to make one by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from granet.methods.base import Method
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """One row of the registry: what ``granet methods`` shows. The texts are short, for the cells of a table."""
+
+    name: str
+    cls: type[Method]
+    summary: str
+    paper: str
+    """Who and when, each with ``, arXiv`` and its number or with an address; separated by ``;``."""
+    score: str = ""
+    """What decides which weights stay."""
+    growth: str = ""
+    """What decides which weights return, where any do."""
+    shares: str = ""
+    """How layers share the weights, as far as the defaults of ``scope`` and ``distribution`` do not say it."""
+    knob: str = ""
+    """What sets the sparsity, without ``has_target``."""
+    cost: str = ""
+    """What it takes beyond a dense step and a mask: memory, passes, another run."""
+    before_training: bool = False
+    dense_to_sparse: bool = False
+    sparse_to_sparse: bool = False
+    regrows: bool = False
+    """Weights that are gone may return."""
+    changes_masks: bool = True
+    has_target: bool = True
+    """Ends at the sparsity asked for; without, the sparsity follows from other settings."""
+
+    @property
+    def when(self) -> str:
+        """When the masks are chosen."""
+        if self.needs_trained:
+            return "after training"
+        if self.before_training:
+            return "before training"
+        starts = {"dense": self.dense_to_sparse, "sparse": self.sparse_to_sparse}
+        known = " or ".join(start for start, possible in starts.items() if possible)
+        return f"during, from {known}" if known else "during"
+
+    @property
+    def distribution(self) -> str:
+        """How layers share the weights by default."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self.cls)}
+        name = str(defaults.get("scope") or defaults.get("distribution") or "")
+        shown = name.upper() if name in ("er", "erk") else name
+        return ", ".join(part for part in (shown, self.shares) if part)
+
+    @property
+    def target(self) -> str:
+        """How the sparsity is set."""
+        return "exact" if self.has_target else self.knob
+
+    @property
+    def hidden(self) -> bool:
+        return self.cls.hidden
+
+    @property
+    def needs_gradient(self) -> bool:
+        return self.cls.needs_gradient
+
+    @property
+    def takes_pattern(self) -> bool:
+        return self.cls.takes_pattern
+
+    @property
+    def takes_groups(self) -> tuple[str, ...]:
+        return self.cls.takes_groups if self.takes_pattern else ()
+
+    @property
+    def needs_batches(self) -> bool:
+        return self.cls.needs_batches
+
+    @property
+    def needs_trained(self) -> bool:
+        return self.cls.needs_trained
+
+
+_METHODS: dict[str, MethodInfo] = {}
+M = TypeVar("M", bound="type[Method]")
+
+
+def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
+    """Make a method known by name. ``facts`` are fields of `MethodInfo`; the summary is the docstring's first line."""
+
+    def add(cls: M) -> M:
+        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        _METHODS[name] = MethodInfo(name, cls, summary, paper, **facts)
+        return cls
+
+    return add
+
+
+def list_methods() -> list[MethodInfo]:
+    """Every method there is, in the order of its registration."""
+    return list(_METHODS.values())
+
+
+def method_name(method: Method) -> str:
+    """The registered name of a method, or its class name if it is the user's own."""
+    return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
+
+
+def may_regrow(method: Method) -> bool:
+    """Whether a weight that is gone may return; taken for granted of a user's own method."""
+    return next((info.regrows for info in _METHODS.values() if info.cls is type(method)), True)
+
+
+def create_method(name: str, **fields: Any) -> Method:
+    """A method by name.
+
+    >>> create_method("rigl", sparsity=0.9).every
+    100
+    """
+    if not isinstance(name, str) or name not in _METHODS:
+        near = get_close_matches(str(name), _METHODS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}{hint}")
+    cls = _METHODS[name].cls
+    allowed = {field.name: field.default for field in dataclasses.fields(cls)}
+    for field in fields:
+        if field not in allowed:
+            raise ValueError(f"{field}={fields[field]!r}: {name} has no such field; it has {', '.join(allowed)}")
+    if "sparsity" not in fields and allowed["sparsity"] is dataclasses.MISSING:
+        raise ValueError(f"sparsity: {name} needs it, a share of zeros in [0, 1)")
+    return cls(**fields)
