@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from granet import Clock, Method
 from granet.layers import SparseLayer
-from granet.pattern_net import make_net
+from granet.net import make_net
 
 Flat = list[np.ndarray]
 SHAPES = [(16, 3, 3, 3), (24, 16, 1, 1), (40, 30), (10, 40)]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import granet
 from granet.layers import SparseLayer
-from granet.pattern_net import make_net
+from granet.net import make_net
 from granet.scores import magnitude, momentum
 
 UNITS = pytest.mark.parametrize("pattern", ["filter", "4x1"])

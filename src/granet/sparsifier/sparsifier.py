@@ -13,7 +13,7 @@ from granet.clock import Clock
 from granet.hidden import Hidden, drop_emptied
 from granet.layers import SparseLayer, count_active, find_layers
 from granet.methods import Method, method_name
-from granet.pattern_net import make_net
+from granet.net import make_net
 from granet.plain_numbers import plain
 from granet.probe import Batch, Loss, Probe
 from granet.sparsifier.checks import check_floor, check_held

@@ -6,7 +6,7 @@ import torch
 import granet
 from granet.layers import SparseLayer
 from granet.methods.deep_r import langevin
-from granet.pattern_net import make_net
+from granet.net import make_net
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from granet.distributions import Distribution, counts, kept
-from granet.division import divide
-from granet.proposal import ProposedMasks, flat_copies
+from granet.net.division import divide
+from granet.net.proposal import ProposedMasks, flat_copies
 from granet.scores import Score, magnitude, random
 from granet.selection import fill
 from granet.transfer import constant, to_device

@@ -1,6 +1,6 @@
 """Rankings whose winners keep to a pattern. All counts are of weights, and multiples of the layers' quanta.
 
-Everything is decided on the device, as in ``selection.py``, and by the same rule for ties: the earlier one wins, NaN
+Everything is decided on the device, as in `granet.selection`, and by the same rule for ties: the earlier one wins, NaN
 ranks above infinity.
 """
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from granet.distributions import Distribution, Uniform, kept, whole_counts
 from granet.layers import SparseLayer
-from granet.net import SparseNet
-from granet.pattern_ranking import BlockRanking, GroupRanking
+from granet.net.pattern_ranking import BlockRanking, GroupRanking
+from granet.net.sparse_net import SparseNet
 from granet.patterns import Blocks, Groups, Pattern, check_fit, parse_pattern
 from granet.scores import Score
 from granet.selection import Ranking, rank

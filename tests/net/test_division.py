@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from granet.division import divide
+from granet.net.division import divide
 
 
 def divided(total: int, shares: list[float], room: list[int]) -> list[int]:
