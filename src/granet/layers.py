@@ -14,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from granet.row import Row, kinds, sizes
+from granet.tensors.row import Row, kinds, sizes
 
 SPARSIFIABLE = (_ConvNd, nn.Linear)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from granet.kernels import runs_kernels
-from granet.row import contiguous, kinds
+from granet.tensors.row import contiguous, kinds
 
 _INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

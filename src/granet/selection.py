@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from granet.kernels import runs_kernels
-from granet.row import kinds
+from granet.tensors.row import kinds
 
 CHUNK = 1 << 17
 """Elements handled at once: temporaries stay small and in cache."""

@@ -202,5 +202,6 @@ print(*(name for name in ("safetensors", "rich", "tyro", "matplotlib", "triton")
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     packed = [f"packed.{name}" for name in ("layout", "mask_codes", "model_state", "safetensors_file")]
-    modules = ["checkpoint", "files", "given_masks", "layers", "packed", *packed, "packing", "row"]
+    modules = ["checkpoint", "files", "given_masks", "layers", "packed", *packed, "tensors"]
+    modules += ["tensors.packing", "tensors.row"]
     assert ran.stdout.splitlines() == [" ".join(["12", "2", *(f"granet.{name}" for name in modules)]), ""]

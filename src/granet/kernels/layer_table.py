@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from granet.row import addresses, first_device, sizes
-from granet.transfer import constant, stream_of, to_device
+from granet.tensors.row import addresses, first_device, sizes
+from granet.tensors.transfer import constant, stream_of, to_device
 
 BLOCK = 2048
 PIECE = 8 * BLOCK

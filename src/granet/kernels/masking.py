@@ -12,7 +12,7 @@ from torch import Tensor
 from granet.kernels.launch import launch
 from granet.kernels.layer_table import tables
 from granet.kernels.pieces import address, place_in_row, this_piece
-from granet.row import Row
+from granet.tensors.row import Row
 
 _INTEGER = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 _EXPONENT = {

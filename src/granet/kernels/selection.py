@@ -22,7 +22,7 @@ from granet.kernels.global_search import share_out
 from granet.kernels.launch import launch
 from granet.kernels.layer_table import tables
 from granet.kernels.pieces import address, this_piece
-from granet.row import contiguous, dtypes
+from granet.tensors.row import contiguous, dtypes
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 

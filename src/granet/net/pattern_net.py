@@ -19,7 +19,7 @@ from granet.net.sparse_net import SparseNet
 from granet.patterns import Blocks, Groups, Pattern, check_fit, parse_pattern
 from granet.scores import Score
 from granet.selection import Ranking, rank
-from granet.transfer import constant
+from granet.tensors.transfer import constant
 from granet.units import Units
 
 P = TypeVar("P", Blocks, Groups)

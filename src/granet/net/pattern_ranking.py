@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from granet.layers import SparseLayer
 from granet.patterns import Groups
 from granet.selection import Ranking, rank
-from granet.transfer import constant
+from granet.tensors.transfer import constant
 
 
 class BlockRanking:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from granet.layers import SparseLayer, gradients_of, lay_in_a_row
 from granet.probe import Probe
-from granet.row import Row, row_of, sizes
 from granet.scores import Score, gradient, magnitude
 from granet.selection import Ranking, rank
-from granet.transfer import constant, to_device
+from granet.tensors.row import Row, row_of, sizes
+from granet.tensors.transfer import constant, to_device
 from granet.units import SINGLE, Units
 
 

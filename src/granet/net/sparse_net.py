@@ -16,7 +16,7 @@ from granet.net.division import divide
 from granet.net.proposal import ProposedMasks, flat_copies
 from granet.scores import Score, magnitude, random
 from granet.selection import fill
-from granet.transfer import constant, to_device
+from granet.tensors.transfer import constant, to_device
 
 Scope = Literal["global", "uniform"]
 """Whether pruning ranks all layers together, or each one alone."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from granet.layers import SparseLayer
-from granet.packing import pack_bits, unpack_bits
 from granet.sparsifier import Sparsifier
+from granet.tensors.packing import pack_bits, unpack_bits
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from granet.packing import pack_bits, unpack_bits
+from granet.tensors.packing import pack_bits, unpack_bits
 
 LARGEST_K = 8
 """Remainders fit a byte, and a byte of code stands for at most 8 * 2^8 weights: no small file asks for much memory."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from granet.net import SparseNet
-from granet.packing import pack_bits, unpack_bits
+from granet.tensors.packing import pack_bits, unpack_bits
 
 NET = ""
 """The place of the net's own memory among those of the layers: no parameter has an empty name."""

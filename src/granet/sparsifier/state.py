@@ -12,9 +12,9 @@ from torch import Tensor
 from granet.hidden import Hidden
 from granet.methods import Method, method_name
 from granet.net import SparseNet
-from granet.packing import pack_bits, unpack_bits
 from granet.sparsifier.history import History, UpdateRecord
 from granet.sparsifier.memory import check_memory, memory_state
+from granet.tensors.packing import pack_bits, unpack_bits
 
 _KEYS = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
 _KINDS: dict[str, Any] = {

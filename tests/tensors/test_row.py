@@ -9,7 +9,7 @@ from torch import nn
 
 import granet
 from granet.layers import find_layers, gradients_of
-from granet.row import Row, addresses, contiguous, kinds, row_of, sizes
+from granet.tensors.row import Row, addresses, contiguous, kinds, row_of, sizes
 
 
 def some() -> list[torch.Tensor]:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from granet.packing import pack_bits, unpack_bits
+from granet.tensors.packing import pack_bits, unpack_bits
 
 
 @settings(max_examples=100)
