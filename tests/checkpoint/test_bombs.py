@@ -13,7 +13,7 @@ import pytest
 from torch import nn
 
 import granet
-from granet.packed.layout import LARGEST_TABLE
+from granet.checkpoint.layout import LARGEST_TABLE
 
 pytestmark = pytest.mark.usefixtures("little_memory")
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import granet
-from granet import checkpoint
-from granet.checkpoint import read
-from granet.packed import safetensors_file
+from granet.checkpoint import packed_file, read, safetensors_file
 
 pytestmark = pytest.mark.usefixtures("little_memory")
 
@@ -43,7 +41,7 @@ def test_a_table_read_before_the_checksum_must_be_the_one_it_proves(
         assert b'"mask":true' in text
         return zlib.compress(text.replace(b'"mask":true', b'"mask":false', 1))
 
-    monkeypatch.setattr(checkpoint, "read_bytes", other)
+    monkeypatch.setattr(packed_file, "read_bytes", other)
     refused("changed while it was read")
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from granet.packed.mask_codes import LARGEST_K, MaskCode, decode_mask, encode_mask, longest_code
+from granet.checkpoint.mask_codes import LARGEST_K, MaskCode, decode_mask, encode_mask, longest_code
 
 
 def bits_of(code: list[int]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from granet.packed.layout import LARGEST_TABLE
+from granet.checkpoint.layout import LARGEST_TABLE
 
 PARTS = {
     "objects": b"{},",

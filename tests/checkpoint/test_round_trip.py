@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import granet
 from granet.checkpoint import read
-from granet.packed.safetensors_file import DTYPES
+from granet.checkpoint.safetensors_file import DTYPES
 
 DOCS = Path(__file__).parents[2] / "docs" / "files.md"
 SHAPES = st.lists(st.integers(0, 9), max_size=4).map(tuple)

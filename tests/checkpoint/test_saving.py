@@ -14,8 +14,8 @@ from safetensors import safe_open
 from torch import nn
 
 import granet
-from granet.packed import layout
-from granet.packed.safetensors_file import DTYPES
+from granet.checkpoint import layout
+from granet.checkpoint.safetensors_file import DTYPES
 
 
 class Extra(nn.Linear):
@@ -201,7 +201,7 @@ print(len(state), len(masks), *sorted(name for name in sys.modules if name.start
 print(*(name for name in ("safetensors", "rich", "tyro", "matplotlib", "triton") if name in sys.modules))
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    packed = [f"packed.{name}" for name in ("layout", "mask_codes", "model_state", "safetensors_file")]
-    modules = ["checkpoint", "files", "given_masks", "layers", "packed", *packed, "tensors"]
-    modules += ["tensors.packing", "tensors.row"]
+    names = ("layout", "mask_codes", "model_state", "packed_file", "safetensors_file")
+    parts = ["checkpoint", *(f"checkpoint.{name}" for name in names)]
+    modules = [*parts, "files", "given_masks", "layers", "tensors", "tensors.packing", "tensors.row"]
     assert ran.stdout.splitlines() == [" ".join(["12", "2", *(f"granet.{name}" for name in modules)]), ""]

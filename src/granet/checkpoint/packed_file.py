@@ -4,7 +4,7 @@
     masks = granet.load("model.safetensors", model)
 
 Of a sparse weight only the active elements are stored, with a code of where they are. The file comes back bit for bit,
-masks included. Loading needs nothing of granet but this module and the small ones it imports; `docs/files.md` says
+masks included. Loading needs nothing of granet but this package and the small modules it imports; `docs/files.md` says
 how to read a file without granet.
 """
 
@@ -22,9 +22,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from granet.given_masks import check_masks
-from granet.layers import plain_name
-from granet.packed.layout import (
+from granet.checkpoint.layout import (
     LARGEST_TABLE,
     MASKS,
     ROUNDED,
@@ -37,9 +35,11 @@ from granet.packed.layout import (
     decompress_table,
     tensors_by_name,
 )
-from granet.packed.mask_codes import MaskCode, decode_mask, encode_mask
-from granet.packed.model_state import first_names, model_state
-from granet.packed.safetensors_file import DTYPE_NAMES, read_bytes, read_header, read_rows, shown, write_file
+from granet.checkpoint.mask_codes import MaskCode, decode_mask, encode_mask
+from granet.checkpoint.model_state import first_names, model_state
+from granet.checkpoint.safetensors_file import DTYPE_NAMES, read_bytes, read_header, read_rows, shown, write_file
+from granet.given_masks import check_masks
+from granet.layers import plain_name
 
 _CODE_COST = 16  # bytes by which a code lengthens the compressed table, at most
 

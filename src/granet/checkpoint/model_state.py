@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from granet.checkpoint.safetensors_file import DTYPE_NAMES
 from granet.layers import plain_name
-from granet.packed.safetensors_file import DTYPE_NAMES
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:

@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from granet.packed.mask_codes import LARGEST_K, longest_code
-from granet.packed.safetensors_file import DTYPE_NAMES, DTYPES, Row, is_count, parse_json, shown
+from granet.checkpoint.mask_codes import LARGEST_K, longest_code
+from granet.checkpoint.safetensors_file import DTYPE_NAMES, DTYPES, Row, is_count, parse_json, shown
 
 MASKS = "masks"
 TABLE = "table"

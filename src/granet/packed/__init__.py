@@ -1,1 +1,0 @@
-"""The format of packed files, which `granet.checkpoint` reads and writes: container, layout, codes of masks."""
