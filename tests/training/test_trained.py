@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_model
 from torch import nn
 
-from granet.trained import take_over
+from granet.probe.trained import take_over
 from granet.training.rundir import RunDir
 
 

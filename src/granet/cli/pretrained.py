@@ -13,8 +13,8 @@ from rich.table import Table
 from granet.cli.console import split_alike, titled
 from granet.cli.device import choose_device
 from granet.data.cifar import CIFAR10, CIFAR100
-from granet.markdown import markdown_table
 from granet.pretrained import FOLDER, Pretrained, read_index
+from granet.studies.markdown import markdown_table
 from granet.studies.publish import publish
 
 _PAGE = """\

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
 from granet.flops.report import FlopsReport
-from granet.gradient_memory import MeanGradient
 from granet.methods.base import DenseGradient
+from granet.methods.gradient_memory import MeanGradient
 from granet.sparsifier import UpdateRecord
 
 if TYPE_CHECKING:

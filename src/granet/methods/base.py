@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 
 from granet.checks import check_share
 from granet.clock import Clock, Time, parse_time
-from granet.gradient_memory import GradientMemory
 from granet.hidden import Hidden
 from granet.layers import SparseLayer
+from granet.methods.gradient_memory import GradientMemory
 from granet.methods.registry import method_name, register
 from granet.net import SparseNet
 from granet.patterns import Groups, check_pattern, parse_pattern

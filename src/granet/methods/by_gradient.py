@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from granet.checks import check_count
-from granet.gradient_memory import GradientMemory, MeanGradient
 from granet.methods.base import Method
+from granet.methods.gradient_memory import GradientMemory, MeanGradient
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from granet.modes import in_mode
 from granet.observers.base import Watched
+from granet.probe.modes import in_mode
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from granet.clock import Clock
-from granet.gradient_memory import take_in
 from granet.layers import SparseLayer, gradients_of
 from granet.masking import all_finite
 from granet.methods import Method, may_regrow
+from granet.methods.gradient_memory import take_in
 from granet.net import SparseNet
 from granet.sparsifier.history import History
 from granet.sparsifier.readings import forget_gradients, read_rates, refer_to_gradients, take_gradients, with_gradient

@@ -16,6 +16,7 @@ from granet.methods import Method, method_name
 from granet.net import make_net
 from granet.plain_numbers import plain
 from granet.probe import Batch, Loss, Probe
+from granet.probe.trained import take_over
 from granet.sparsifier.checks import check_floor, check_held
 from granet.sparsifier.filters import Followers, find_followers
 from granet.sparsifier.history import UpdateRecord
@@ -23,7 +24,6 @@ from granet.sparsifier.mask_updates import MaskUpdates
 from granet.sparsifier.state import read_state, write_state
 from granet.sparsifier.step_hooks import StepHooks, hooked_owners
 from granet.sparsifier.zeros import Zeros
-from granet.trained import take_over
 
 
 def sparsify(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from granet.markdown import markdown_table
 from granet.studies.compare import Comparison, lead
+from granet.studies.markdown import markdown_table
 from granet.studies.results_page import arranged, measured, of
 from granet.studies.wording import NAMES, heading, in_points, in_words, mean_of
 

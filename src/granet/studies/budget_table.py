@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from granet.distributions import kept
-from granet.markdown import markdown_table
 from granet.methods import list_methods
 from granet.studies.accuracy_table import SEEDS
 from granet.studies.budgets import (
@@ -19,6 +18,7 @@ from granet.studies.budgets import (
     printed_rows,
     resnet50,
 )
+from granet.studies.markdown import markdown_table
 from granet.studies.reproducible import PAGES, Selection, write_page
 from granet.studies.tables import Cell, cells
 from granet.studies.wording import NAMES, heading

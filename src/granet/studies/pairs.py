@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from granet.markdown import markdown_table
 from granet.studies.compare import Comparison, Lead, lead, mean_lead
+from granet.studies.markdown import markdown_table
 from granet.studies.wording import in_points
 
 PAIRS = (("GraNet (s_i=0.5)", "RigL"), ("GraNet (s_i=0)", "GMP"))

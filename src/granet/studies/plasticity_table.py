@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_json
-from granet.markdown import markdown_table
+from granet.studies.markdown import markdown_table
 from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_figure import title, write_figure
 from granet.studies.plasticity_file import read_study

@@ -17,7 +17,7 @@ from granet.data import ImageSet, load
 from granet.files import atomic, write_text
 from granet.layers import find_layers
 from granet.pretrained import INDEX, Pretrained, read_index, sha256
-from granet.trained import take_over
+from granet.probe.trained import take_over
 from granet.training.batches import normaliser
 from granet.training.feeds import resident_split
 from granet.training.rundir import RunDir

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
+from granet.studies.markdown import markdown_table
 from granet.studies.pairs import pairs, pairs_section
 from granet.studies.shortfall import below, section
 from granet.studies.wording import NAMES, heading, in_words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from granet.markdown import markdown_table
 from granet.studies.compare import Comparison
+from granet.studies.markdown import markdown_table
 from granet.studies.results_page import arranged
 from granet.studies.shortfall import below, section
 from granet.studies.wording import heading, in_words, mean_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import granet
-from granet.gradient_memory import MeanGradient, Momentum
+from granet.methods.gradient_memory import MeanGradient, Momentum
 
 METHODS = {
     "rigl": lambda n: granet.RigL(sparsity=0.6, every=5, end=20, grow_batches=n),

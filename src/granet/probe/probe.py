@@ -18,8 +18,8 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from granet.layers import SparseLayer, plain_name, unwrapped
-from granet.modes import in_mode
-from granet.trained import checked_state
+from granet.probe.modes import in_mode
+from granet.probe.trained import checked_state
 
 Batch = tuple[Any, Any]
 Loss = Callable[[Any, Any], Tensor]
