@@ -12,7 +12,7 @@ from torch import Tensor
 
 from granet.keyed_noise import uniform_noise
 from granet.layers import SparseLayer
-from granet.units import Units
+from granet.patterns import Units
 
 Score = Callable[[SparseLayer, int], Tensor]
 """``score(layer, draw)``; ``draw`` numbers the occasion, for scores that are random."""

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 import granet
 from granet.layers import SparseLayer
 from granet.methods.sis.inclusion import constraint, least_weights
-from granet.units import units_of
+from granet.patterns import units_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is an output of the model")
 UNITS = pytest.mark.parametrize("pattern", ["filter", "4x1"])

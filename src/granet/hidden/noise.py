@@ -15,7 +15,7 @@ from granet.clock import Clock
 from granet.hidden.base import Hidden
 from granet.hidden.extras import ExtraParameters
 from granet.layers import SPARSIFIABLE, SparseLayer
-from granet.units import SINGLE, Units
+from granet.patterns import SINGLE, Units
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
 EPSILON = 1e-8

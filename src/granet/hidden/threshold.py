@@ -13,7 +13,7 @@ from granet.hidden.extras import ExtraParameters
 from granet.hidden.weights import HiddenWeights, hidden_of
 from granet.layers import SparseLayer
 from granet.masking import zero_inactive
-from granet.units import SINGLE, Units
+from granet.patterns import SINGLE, Units
 
 
 class SoftThreshold(HiddenWeights):

@@ -16,7 +16,7 @@ from granet.hidden import Hidden, SoftThreshold
 from granet.layers import SparseLayer
 from granet.methods.base import Method, recorded, register
 from granet.net import SparseNet
-from granet.units import units_of
+from granet.patterns import units_of
 
 
 @register(

@@ -16,8 +16,8 @@ from granet.layers import SparseLayer
 from granet.masking import all_finite
 from granet.methods.base import DenseGradient, Method, recorded, register
 from granet.net import SparseNet
+from granet.patterns import units_of
 from granet.scores import signal_to_noise
-from granet.units import units_of
 
 
 @register(

@@ -16,11 +16,10 @@ from granet.distributions import Distribution, Uniform, kept, whole_counts
 from granet.layers import SparseLayer
 from granet.net.pattern_ranking import BlockRanking, GroupRanking
 from granet.net.sparse_net import SparseNet
-from granet.patterns import Blocks, Groups, Pattern, check_fit, parse_pattern
+from granet.patterns import Blocks, Groups, Pattern, Units, check_fit, parse_pattern
 from granet.scores import Score
 from granet.selection import Ranking, rank
 from granet.tensors.transfer import constant
-from granet.units import Units
 
 P = TypeVar("P", Blocks, Groups)
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from granet.layers import SparseLayer, gradients_of, lay_in_a_row
+from granet.patterns import SINGLE, Units
 from granet.probe import Probe
 from granet.scores import Score, gradient, magnitude
 from granet.selection import Ranking, rank
 from granet.tensors.row import Row, row_of, sizes
 from granet.tensors.transfer import constant, to_device
-from granet.units import SINGLE, Units
 
 
 class ProposedMasks:

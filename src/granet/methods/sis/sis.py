@@ -15,10 +15,10 @@ from granet.methods.base import Method, register
 from granet.methods.sis.inclusion import Constraint, constraint, least_weights
 from granet.methods.sis.layer_inputs import Seen, watch
 from granet.net import SparseNet
+from granet.patterns import SINGLE
 from granet.probe import Tensors, each_tensor, full_precision
 from granet.scores import given
 from granet.search import bisect_knob
-from granet.units import SINGLE
 
 _NEAR = 0.01
 """The search is over when the sparsity is that near; the rest is taken from the smallest weights."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from granet.layers import SparseLayer
-from granet.units import SINGLE, Units, units_of
+from granet.patterns import SINGLE, Units, units_of
 
 SHAPES = {"linear": ((8, 12), 0), "convolution": ((8, 4, 3, 3), 0), "transposed": ((8, 6, 2, 2), 2)}
 

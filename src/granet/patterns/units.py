@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from granet.layers import SparseLayer
-from granet.patterns import Blocks, parse_pattern
+from granet.patterns.patterns import Blocks, parse_pattern
 
 
 @dataclass(frozen=True)
