@@ -2,76 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.hidden import Hidden, drop_emptied
-from granet.layers import SparseLayer, count_active, find_layers
+from granet.layers import SparseLayer, count_active
 from granet.methods import Method, method_name
 from granet.net import make_net
-from granet.plain_numbers import plain
-from granet.probe import Batch, Loss, Probe
+from granet.probe import Probe
 from granet.probe.trained import take_over
 from granet.sparsifier.checks import check_floor, check_held
-from granet.sparsifier.filters import Followers, find_followers
+from granet.sparsifier.filters import Followers
 from granet.sparsifier.history import UpdateRecord
 from granet.sparsifier.mask_updates import MaskUpdates
 from granet.sparsifier.state import read_state, write_state
 from granet.sparsifier.step_hooks import StepHooks, hooked_owners
 from granet.sparsifier.zeros import Zeros
-
-
-def sparsify(
-    model: nn.Module,
-    optimizer: Optimizer,
-    method: Method,
-    *,
-    total_steps: int | None = None,
-    steps_per_epoch: int | None = None,
-    seed: int = 0,
-    include: Sequence[str] = ("*",),
-    exclude: Sequence[str] = (),
-    floor: int = 1,
-    batches: Iterable[Batch] | None = None,
-    loss: Loss | None = None,
-    trained: Mapping[str, Any] | None = None,
-) -> Sparsifier:
-    """Train ``model`` sparsely with ``method`` from now on; the training loop stays as it is.
-
-    Args:
-        total_steps: optimizer steps of the whole training, for methods whose masks change.
-        steps_per_epoch: optimizer steps of an epoch, for times given in epochs.
-        seed: of everything random in the masks.
-        include: globs over parameter names; by default every convolution and linear weight is sparsified.
-        exclude: globs over parameter names to leave dense.
-        floor: weights that every layer keeps at least; 0 allows a layer to be emptied.
-        batches: (inputs, targets) pairs for methods that look at data before the first step; the others never touch
-            them. On several ranks, give all the same ones.
-        loss: ``loss(outputs, targets)``, one number, for the same methods.
-        trained: the state_dict of a finished first run, for methods that retrain.
-    """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model={type(model).__name__}: must be a torch.nn.Module")
-    if not isinstance(method, Method):
-        raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
-    seed, floor = plain(seed), plain(floor)
-    if type(seed) is not int:
-        raise ValueError(f"seed={seed!r}: must be a whole number")
-    if not isinstance(optimizer, Optimizer):
-        raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
-    layers = find_layers(model, include, exclude, seed)
-    for layer in layers:
-        if layer.weight.is_meta:
-            raise ValueError(f"model: {layer.name!r} is on the meta device; give it its weights before sparsifying")
-    clock = Clock(0, total_steps, steps_per_epoch)
-    followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else None
-    probe = Probe(method_name(method), model, layers, batches, loss, trained)
-    return Sparsifier(layers, optimizer, method, clock, floor, probe, followers)
 
 
 class Sparsifier:

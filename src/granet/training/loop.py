@@ -15,9 +15,8 @@ import torch
 from torch import nn
 
 from granet.data.dataset import ImageSet
-from granet.flops import TrainingFlops, flops
-from granet.layers import count_active
 from granet.training.average import Average
+from granet.training.cost import Cost
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
 from granet.training.gate import GATE
@@ -28,7 +27,7 @@ from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
 from granet.training.rounded import RoundedWeights, rounded_weights
-from granet.training.setup import attach_method, check_outputs, make_model, make_sgd, share_of_full_width, traces_model
+from granet.training.setup import attach_method, check_outputs, make_model, make_sgd, traces_model
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 _OPTIONS = ("momentum", "weight_decay", "nesterov")
@@ -77,10 +76,8 @@ class Training:
             self._feed = make_feed(data, recipe, device, workers)
             with GATE.alone() if traces_model(recipe) else nullcontext():
                 self.sparsifier = attach_method(recipe, self.model, self._optimizer, clock, self._feed, parent)
-            self._report = flops(self.model, torch.zeros(1, *data.shape, device=device), {})
-            self._share = share_of_full_width(recipe, data, self._report)
-            self._cost = TrainingFlops.of(self._report, self.sparsifier) if self.sparsifier else None
-            self._base_steps = clock.total() * recipe.epochs // recipe.total_epochs
+            base_steps = clock.total() * recipe.epochs // recipe.total_epochs
+            self._cost = Cost(recipe, data, self.model, self.sparsifier, base_steps)
             masks = self.sparsifier.in_use if self.sparsifier else {}
             self._average = Average(twin, self.model, recipe.ema, masks) if recipe.ema else None
             self._observers = observe(recipe, self.model, self.sparsifier, self._feed)
@@ -93,7 +90,7 @@ class Training:
                 self._check_same_steps()
                 if self._average:
                     self._average.mask()
-            self._branched = self.records[-1] if self.records else None
+                self._cost.branched = self.records[-1]
             if state is not None:
                 self._load(state)  # before the step is made: a captured one holds on to the tensors there are
             self._learning_rate = self._held_rate() if recipe.hold else learning_rate(recipe, clock)
@@ -181,25 +178,10 @@ class Training:
             test_accuracy=test_accuracy,
             target_sparsity=self.sparsifier.target_sparsity if self.sparsifier else 0.0,
             sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
-            flops=self._flops_now(),
-            train_flops=self._train_flops(epoch * steps),
+            flops=self._cost.of_a_pass(),
+            train_flops=self._cost.of_training(epoch * steps),
             observed=self._observers.epoch() if self._observers else None,
         )
-
-    def _flops_now(self) -> float:
-        """Share of the dense network's forward pass that is left."""
-        if self.sparsifier is None:
-            return self._share
-        return self._share * self._report.with_active(count_active(self.sparsifier.in_use)).ratio
-
-    def _train_flops(self, steps: int) -> float:
-        """What that many steps took, as a share of a whole dense training without stretch."""
-        if self._cost is None or self.sparsifier is None:
-            return self._share * steps / self._base_steps
-        if self._branched is None:
-            return self._share * self._cost.after(steps, self.sparsifier.history).relative_to(self._base_steps)
-        own = self._cost.after(steps - self._branched.step, self.sparsifier.history)
-        return (self._branched.train_flops or 0.0) + self._share * own.relative_to(self._base_steps)
 
     def _accuracy(self, split: Split | None) -> torch.Tensor:
         if split is None:

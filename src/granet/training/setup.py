@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from granet.clock import Clock
-from granet.flops import FlopsReport, flops
 from granet.flops.undisturbed import undisturbed
 from granet.methods import create_method
 from granet.models import create_model
@@ -45,15 +44,6 @@ def check_outputs(recipe: Recipe, model: nn.Module, image: Tensor, classes: int)
             f"model={recipe.model!r}: must return [images, {classes}] for the {classes} classes of {recipe.data}; "
             f"for one image it returns {list(outputs.shape)}"
         )
-
-
-def share_of_full_width(recipe: Recipe, data: Data, report: FlopsReport) -> float:
-    """What the network takes, as a share of the same network without a width multiplier."""
-    if recipe.width == 1:
-        return 1.0
-    with torch.device("meta"):  # shapes only
-        whole = make_model(dataclasses.replace(recipe, width=1.0), data)
-        return report.dense / flops(whole, torch.zeros(1, *data.shape)).dense
 
 
 def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:

@@ -1,0 +1,55 @@
+"""What a run costs: FLOPs of its network as it is and of its training so far, as shares of the dense network's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import nn
+
+from granet.flops import FlopsReport, TrainingFlops, flops
+from granet.layers import count_active
+from granet.sparsifier import Sparsifier
+from granet.training.feeds import Data
+from granet.training.recipe import Recipe
+from granet.training.records import EpochRecord
+from granet.training.setup import make_model
+
+
+class Cost:
+    """Counts one run, whose dense training without stretch would take ``base_steps``."""
+
+    def __init__(
+        self, recipe: Recipe, data: Data, model: nn.Module, sparsifier: Sparsifier | None, base_steps: int
+    ) -> None:
+        device = next(model.parameters()).device
+        self._report = flops(model, torch.zeros(1, *data.shape, device=device), {})
+        self._share = _share_of_full_width(recipe, data, self._report)
+        self._sparsifier = sparsifier
+        self._training = TrainingFlops.of(self._report, sparsifier) if sparsifier else None
+        self._base_steps = base_steps
+        self.branched: EpochRecord | None = None
+        """The last epoch of the run that this one branched from."""
+
+    def of_a_pass(self) -> float:
+        """What is left of a forward pass through the network as it is now."""
+        if self._sparsifier is None:
+            return self._share
+        return self._share * self._report.with_active(count_active(self._sparsifier.in_use)).ratio
+
+    def of_training(self, steps: int) -> float:
+        """What that many steps took."""
+        if self._training is None or self._sparsifier is None:
+            return self._share * steps / self._base_steps
+        before = (self.branched.step, self.branched.train_flops or 0.0) if self.branched else (0, 0.0)
+        own = self._training.after(steps - before[0], self._sparsifier.history)
+        return before[1] + self._share * own.relative_to(self._base_steps)
+
+
+def _share_of_full_width(recipe: Recipe, data: Data, report: FlopsReport) -> float:
+    """What the network takes, as a share of the same network without a width multiplier."""
+    if recipe.width == 1:
+        return 1.0
+    with torch.device("meta"):  # shapes only
+        whole = make_model(dataclasses.replace(recipe, width=1.0), data)
+        return report.dense / flops(whole, torch.zeros(1, *data.shape)).dense
