@@ -183,6 +183,23 @@ def test_a_users_own_method_goes_by_its_class_name() -> None:
     assert len(Mine(0.5).updates(granet.Clock(0))) == 0
 
 
+def test_a_users_own_method_may_make_a_field_itself() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Mine(granet.Method):
+        """Dense."""
+
+        doubled: tuple[float, ...] = dataclasses.field(init=False)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            object.__setattr__(self, "doubled", (2 * self.sparsity,))
+
+        def begin(self, net: object) -> None:
+            pass
+
+    assert Mine(0.25).doubled == (0.5,)
+
+
 def test_a_method_must_say_how_it_begins() -> None:
     with pytest.raises(TypeError):
         granet.Method(sparsity=0.5)  # type: ignore[abstract]

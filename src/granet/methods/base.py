@@ -64,6 +64,8 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
+            if not item.init:  # the method makes it itself, mostly after this
+                continue
             object.__setattr__(self, item.name, plain(getattr(self, item.name)))
             if item.type == "Time":
                 check_time(item.name, getattr(self, item.name))
