@@ -9,13 +9,14 @@ from typing import Any
 def plain(value: Any) -> Any:
     """``value`` as an int if it is a whole number of any kind, as a float if it is a kind of float; else as it is.
 
-    A bool is no number here, so ``type(plain(value)) is int`` says whether a whole number was given.
+    A bool is no number here, nor is a tensor with dimensions, so ``type(plain(value)) is int`` says whether a whole
+    number was given.
 
     >>> import numpy
     >>> [plain(value) for value in (3, numpy.int64(3), numpy.float64(0.5), True, "3")]
     [3, 3, 0.5, True, '3']
     """
-    if isinstance(value, bool):
+    if isinstance(value, bool) or getattr(value, "ndim", 0) > 0:
         return value
     if isinstance(value, float):
         return float(value)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import pickle
 
+import numpy as np
 import pytest
+import torch
 
 import granet
 from granet import create_method, list_methods
@@ -198,6 +201,29 @@ def test_a_users_own_method_may_make_a_field_itself() -> None:
             pass
 
     assert Mine(0.25).doubled == (0.5,)
+
+
+class Side(enum.IntEnum):
+    LEFT = 1
+    RIGHT = 2
+
+
+def test_of_a_users_own_fields_only_numbers_become_plain() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Mine(granet.Method):
+        """Dense."""
+
+        side: Side
+        tensor: torch.Tensor
+        number: int
+
+        def begin(self, net: object) -> None:
+            pass
+
+    method = Mine(0.5, Side.RIGHT, torch.tensor([3]), np.int64(3))  # type: ignore[arg-type]
+    assert method.side is Side.RIGHT
+    assert isinstance(method.tensor, torch.Tensor)
+    assert type(method.number) is int
 
 
 def test_a_method_must_say_how_it_begins() -> None:

@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -66,7 +67,9 @@ class Method(ABC):
         for item in dataclasses.fields(self):
             if not item.init:  # the method makes it itself, mostly after this
                 continue
-            object.__setattr__(self, item.name, plain(getattr(self, item.name)))
+            value = getattr(self, item.name)
+            if not isinstance(value, Enum):  # which is more than the number it may be
+                object.__setattr__(self, item.name, plain(value))
             if item.type == "Time":
                 check_time(item.name, getattr(self, item.name))
         check_share("sparsity", self.sparsity)
