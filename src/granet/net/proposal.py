@@ -89,7 +89,10 @@ class ProposedMasks:
 
     @torch.no_grad()
     def zero_pruned(self) -> None:
-        """What is switched off so far becomes zero: should it come back in this proposal, it starts anew."""
+        """What is switched off so far becomes zero: should it come back in this proposal, it starts anew.
+
+        That is done by :meth:`commit`. Until then weights have the values they had, and scores see those.
+        """
         if self._thinning is not None:
             self._thinning[1].select(self._counts)  # without settling: a later move may thin it further
         self._narrow()
