@@ -3,14 +3,15 @@
 import csv
 import json
 import math
-from dataclasses import replace
+import statistics
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from granet.data import load
-from granet.studies.compare import Comparison, compare, with_spread
+from granet.studies.compare import Comparison, Spread, compare, with_spread
 from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
 from granet.studies.results import read_results
@@ -28,13 +29,14 @@ DENSE = Cell("cifar-main", "Dense", "vgg19", "cifar10", 0.0, 93.85)
 
 
 def test_difference_and_its_standard_error() -> None:
-    one = Comparison(CELL, (93.1, 93.3, 93.8), spread=0.3)
+    one = Comparison(CELL, (93.1, 93.3, 93.8), (93.5,), spread=Spread(0.3, 0.2, 0.1))
     assert one.difference == pytest.approx(0.4)
-    assert one.standard_error == pytest.approx(0.3 * math.sqrt(1 / 3 + 1 / 3))
+    assert one.standard_error == pytest.approx(math.sqrt(0.3**2 / 3 + 0.1**2 / 3))
     single, none = replace(one, last=(92.0,)), replace(one, last=())
-    assert single.standard_error == pytest.approx(0.3 * math.sqrt(1 + 1 / 3))
+    assert single.standard_error == pytest.approx(math.sqrt(0.3**2 + 0.1**2 / 3))
     assert none.difference is None and none.standard_error is None
-    assert replace(one, spread=None).standard_error is None
+    assert replace(one, spread=Spread(0.3)).standard_error is None
+    assert one.by_papers_protocol.standard_error == pytest.approx(math.sqrt(0.2**2 + 0.1**2 / 3))
 
 
 def test_a_cell_that_the_paper_does_not_print() -> None:
@@ -49,16 +51,20 @@ def test_a_cell_that_the_paper_does_not_print() -> None:
 
 
 def test_the_spread_is_pooled_over_the_cells_of_a_network_and_data_set() -> None:
-    """Ours with several seeds, and three of the paper's wherever it prints their deviation."""
     mine, other = replace(CELL, std=None), replace(CELL, data="cifar100", std=None)
-    several = [Comparison(mine, last) for last in ((1.0, 2.0, 3.0), (5.0, 7.0), (9.0,))]
-    pooled = math.sqrt((1.0 * 2 + 2.0 * 1) / 3)
-    assert [one.spread for one in with_spread(several, several)] == pytest.approx([pooled] * 3)
+    several = [Comparison(mine, last, (1.0, 4.0)) for last in ((1.0, 2.0, 3.0), (5.0, 7.0), (9.0,))]
+    last, as_paper = math.sqrt((1.0 * 2 + 2.0 * 1) / 3), math.sqrt(4.5)
     apart = [several[2], Comparison(other, (1.0, 2.0))]
-    assert [one.spread for one in with_spread(apart, apart)] == [None, pytest.approx(math.sqrt(0.5))]
-    (with_papers,) = with_spread(several[:1], [*several, Comparison(CELL, ())])
-    assert with_papers.spread == pytest.approx(math.sqrt((1.0 * 2 + 2.0 * 1 + 0.3**2 * 2) / 5))
-    assert with_spread(several[:1], [])[0].spread is None
+    assert [one.spread.last for one in with_spread(apart, apart)] == [None, pytest.approx(math.sqrt(0.5))]
+    papers = [Comparison(CELL, ()), Comparison(replace(CELL, std=0.1), (9.0,))]
+    paper = math.sqrt((0.3**2 + 0.1**2) / 2)
+    for known, expected in (
+        ([*several, *papers], (last, as_paper, paper)),
+        (several, (last, as_paper, as_paper)),  # the paper's are best epochs
+        (papers, (paper, paper, paper)),
+    ):
+        assert all(astuple(one.spread) == pytest.approx(expected) for one in with_spread(several, known))
+    assert with_spread(several[:1], [])[0].spread == Spread()
 
 
 def test_a_cell_has_the_same_standard_error_in_every_table() -> None:
@@ -72,10 +78,10 @@ def test_a_cell_has_the_same_standard_error_in_every_table() -> None:
         cell for table in TABLES_OF_VGG for cell in cells(table) if (cell.model, cell.data) == ("vgg19", "cifar10")
     ]
     theirs = {run_name(cell.recipes(0)[-1]): cell.std for cell in every if cell.std is not None}.values()
-    pooled = math.sqrt((0.5 + 2.0 + 2 * sum(std**2 for std in theirs)) / (2 + 2 * len(theirs)))
+    paper = math.sqrt(statistics.mean(std**2 for std in theirs))
     for table in TABLES_OF_VGG:
         (one,) = compare([cell for cell in every if (cell.table, cell.row) == (table, "Dense")], results, (0,))
-        assert one.spread == pytest.approx(pooled)
+        assert astuple(one.spread) == pytest.approx((math.sqrt((0.5 + 2.0) / 2), 0.0, paper))
 
 
 def test_a_table_of_which_only_the_dense_row_was_run_has_all_its_columns() -> None:
@@ -95,18 +101,19 @@ def test_how_far_all_cells_are_from_the_paper_together() -> None:
 
 
 def test_the_same_runs_as_the_paper_would_report_them() -> None:
-    one = Comparison(CELL, (92.5, 92.7), (92.9, 93.3), spread=0.1)
+    one = Comparison(CELL, (92.5, 92.7), (92.9, 93.3), spread=Spread(0.1, 0.2, 0.1))
     assert one.by_papers_protocol.difference == pytest.approx(0.1)
     text = page("cifar-main", [one])
-    assert "| GMP | 92.60, n=2 (-0.40 ± 0.09) |" in text and "| GMP | 93.10, n=2 (+0.10 ± 0.09) |" in text
-    assert "(on average 0.50 higher)" in text
-    told = "- **VGG-19, CIFAR-10, GMP, 90%**: -0.40 ± 0.09, and +0.10 ± 0.09 by the paper's protocol."
+    assert "| GMP | 92.60, n=2 (-0.40 ± 0.09) |" in text and "| GMP | 93.10, n=2 (+0.10 ± 0.15) |" in text
+    assert "(in the median run 0.50 higher)" in text
+    told = "- **VGG-19, CIFAR-10, GMP, 90%**: -0.40 ± 0.09, and +0.10 ± 0.15 by the paper's protocol."
     assert f"{told} {PROTOCOL}\n" in text
 
 
 def test_cells_clearly_below_the_paper_are_named() -> None:
-    far, near = Comparison(CELL, (92.5,), (92.6,), spread=0.1), Comparison(CELL, (92.8,), (92.9,), spread=0.1)
-    assert below([far, near, replace(far, spread=None), replace(far, last=())]) == [far]
+    spread = Spread(0.1, 0.1, 0.1)
+    far, near = Comparison(CELL, (92.5,), (92.6,), spread=spread), Comparison(CELL, (92.8,), (92.9,), spread=spread)
+    assert below([far, near, replace(far, spread=Spread()), replace(far, last=())]) == [far]
     told = ": -0.50 ± 0.12, and -0.40 ± 0.12 by the paper's protocol. Not explained yet."
     assert page("cifar-main", [far, near]).count(told) == 1
     assert "below the paper" not in page("cifar-main", [near])

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from granet.studies.compare import Comparison, lead, mean_lead
+from granet.studies.compare import Comparison, Spread, lead, mean_lead
 from granet.studies.pairs import pairs_section
 from granet.studies.tables import Cell
 
@@ -16,7 +16,7 @@ DEVIATION = 0.3
 def cell(
     row: str, sparsity: float, printed: float | None, *ours: float, spread: float | None = DEVIATION
 ) -> Comparison:
-    return Comparison(Cell("cifar-main", row, "vgg19", "cifar10", sparsity, printed), ours, spread=spread)
+    return Comparison(Cell("cifar-main", row, "vgg19", "cifar10", sparsity, printed), ours, spread=Spread(spread))
 
 
 def test_a_lead_and_its_standard_error() -> None:

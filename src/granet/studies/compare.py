@@ -15,6 +15,18 @@ PAPER_SEEDS = 3
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How far runs that differ in their seed alone lie apart: deviations, None where nothing tells."""
+
+    last: float | None = None
+    """Of our last epochs."""
+    as_paper: float | None = None
+    """Of our best test epochs."""
+    paper: float | None = None
+    """Of the numbers that the paper averages."""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A cell and what was measured for it, one entry for each seed."""
 
@@ -26,8 +38,8 @@ class Comparison:
     test_flops: tuple[float, ...] = ()
     """Of inference, as shares of the dense network's."""
     train_flops: tuple[float, ...] = ()
-    spread: float | None = None
-    """The deviation of a run over seeds, from :func:`with_spread`."""
+    spread: Spread = Spread()
+    """Over seeds, from :func:`with_spread`."""
 
     @property
     def difference(self) -> float | None:
@@ -38,19 +50,19 @@ class Comparison:
     @property
     def standard_error(self) -> float | None:
         """Of the difference, or of our mean where the paper prints nothing."""
-        if self.own_error is None or self.spread is None or self.cell.accuracy is None:
+        if self.cell.accuracy is None:
             return self.own_error
-        return math.hypot(self.own_error, self.spread / math.sqrt(PAPER_SEEDS))
+        return _together([self.own_error, _of_mean(self.spread.paper, PAPER_SEEDS)])
 
     @property
     def own_error(self) -> float | None:
         """The standard error of our mean."""
-        return self.spread / math.sqrt(len(self.last)) if self.last and self.spread is not None else None
+        return _of_mean(self.spread.last, len(self.last))
 
     @property
     def by_papers_protocol(self) -> Comparison:
         """The same with the best test epoch in place of the last one."""
-        return replace(self, last=self.as_paper)
+        return replace(self, last=self.as_paper, spread=replace(self.spread, last=self.spread.as_paper))
 
 
 Lead = tuple[float, float | None]
@@ -66,6 +78,10 @@ def mean_lead(leads: Sequence[Lead]) -> Lead:
     """Of leads that have no run in common."""
     error = _together([error for _, error in leads])
     return statistics.mean(points for points, _ in leads), None if error is None else error / len(leads)
+
+
+def _of_mean(spread: float | None, runs: int) -> float | None:
+    return spread / math.sqrt(runs) if runs and spread is not None else None
 
 
 def _together(errors: Sequence[float | None]) -> float | None:
@@ -102,21 +118,45 @@ def _measured(cell: Cell, names: Sequence[str], results: Mapping[str, Mapping[st
 def with_spread(comparisons: Sequence[Comparison], known: Sequence[Comparison]) -> list[Comparison]:
     """Each with the spread of its network and data set.
 
-    Few seeds tell little about one cell, so the deviation is pooled: over the known cells that we ran with two seeds
-    or more, and over those for which the paper prints one. None if there are none of either.
+    Few seeds tell little about one cell, so a deviation is pooled: ours over the known cells that we ran with two
+    seeds or more, the paper's over those for which it prints one. They stay apart, for the last epoch varies more than
+    the best one does. Where there is none of ours the paper's stands in, and the other way round.
     """
-    variances: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for one in known:
-        found = variances.setdefault((one.cell.model, one.cell.data), [])
-        if len(one.last) > 1:
-            found.append((statistics.variance(one.last), len(one.last) - 1))
-        if one.cell.std is not None:
-            found.append((one.cell.std**2, PAPER_SEEDS - 1))
-    pooled = {where: _pooled(found) for where, found in variances.items()}
-    return [replace(one, spread=pooled.get((one.cell.model, one.cell.data))) for one in comparisons]
+    spreads = {place: _spread(cells) for place, cells in _by_place(known).items()}
+    return [replace(one, spread=spreads.get(_place(one), Spread())) for one in comparisons]
 
 
-def _pooled(variances: Sequence[tuple[float, int]]) -> float | None:
-    """The deviation from variances and their degrees of freedom."""
+def _by_place(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[Comparison]]:
+    places: dict[tuple[str, str], list[Comparison]] = {}
+    for one in comparisons:
+        places.setdefault(_place(one), []).append(one)
+    return places
+
+
+def _place(one: Comparison) -> tuple[str, str]:
+    return one.cell.model, one.cell.data
+
+
+def _spread(cells: Sequence[Comparison]) -> Spread:
+    last = _pooled([_variance(one.last) for one in cells])
+    as_paper = _pooled([_variance(one.as_paper) for one in cells])
+    paper = _pooled([(one.cell.std**2, PAPER_SEEDS - 1) for one in cells if one.cell.std is not None])
+    return Spread(
+        paper if last is None else last,
+        paper if as_paper is None else as_paper,
+        as_paper if paper is None else paper,
+    )
+
+
+Variance = tuple[float, int]
+"""And its degrees of freedom."""
+
+
+def _variance(runs: Sequence[float]) -> Variance:
+    return (statistics.variance(runs), len(runs) - 1) if len(runs) > 1 else (0.0, 0)
+
+
+def _pooled(variances: Sequence[Variance]) -> float | None:
+    """The deviation from all of them."""
     freedom = sum(degrees for _, degrees in variances)
     return math.sqrt(sum(variance * degrees for variance, degrees in variances) / freedom) if freedom else None

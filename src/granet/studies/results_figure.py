@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ Paint = Callable[["Axes"], None]
 COLOURS = [f"C{number}" for number in range(10)] + ["black", "gold", "navy", "lime"]
 MARGIN = 0.2
 """Points beyond our own that a panel shows."""
+FAR = 10.0
+"""Points below the median from which on a run broke down: written at the edge, not drawn to scale."""
 
 
 def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
@@ -69,12 +72,7 @@ def _draw(panels: Sequence[Paint], path: Path) -> None:
 def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, str]) -> None:
     dense, columns, rows = arranged(part)
     places = range(len(columns))
-    for name, cells in rows.items():
-        known = [(place, statistics.mean(one.last)) for place, one in zip(places, cells, strict=True) if one.last]
-        if known:
-            axes.plot(*zip(*known, strict=True), "o-", color=colours[name], label=name)
-    if dense is not None and dense.last:
-        axes.axhline(statistics.mean(dense.last), color="0.5", linewidth=1, label="Dense")
+    _ours(axes, rows, [] if dense is None else [dense], colours)
     low, high = axes.get_ylim()  # what of the paper's lies far off is cut
     for name, cells in rows.items():
         if any(one.last for one in cells):
@@ -90,6 +88,26 @@ def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, st
         xticklabels=[f"{column:.0%}" for column in columns],
         ylim=(low - MARGIN, high + MARGIN),
     )
+
+
+def _ours(
+    axes: Axes, rows: Mapping[str, Sequence[Comparison]], dense: Sequence[Comparison], colours: Mapping[str, str]
+) -> None:
+    """A line for each row that was run; runs that broke down are written at the bottom."""
+    usual = statistics.median(statistics.mean(one.last) for one in [*dense, *chain(*rows.values())] if one.last)
+    broken: dict[int, list[str]] = {}
+    for name, cells in rows.items():
+        known = {place: statistics.mean(one.last) for place, one in enumerate(cells) if one.last}
+        drawn = {place: accuracy for place, accuracy in known.items() if accuracy > usual - FAR}
+        if known:
+            axes.plot(list(drawn), list(drawn.values()), "o-", color=colours[name], label=name)
+        for place in known.keys() - drawn.keys():
+            broken.setdefault(place, []).append(f"{name}: {known[place]:.1f} \N{DOWNWARDS ARROW}")
+    for place, lines in broken.items():
+        axes.text(place, 0.02, "\n".join(lines), transform=axes.get_xaxis_transform(), ha="right", fontsize="small")
+    for one in dense:
+        if one.last:
+            axes.axhline(statistics.mean(one.last), color="0.5", linewidth=1, label="Dense")
 
 
 def _costs(
