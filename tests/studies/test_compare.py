@@ -65,6 +65,8 @@ def test_the_spread_is_pooled_over_the_cells_of_a_network_and_data_set() -> None
     ):
         assert all(astuple(one.spread) == pytest.approx(expected) for one in with_spread(several, known))
     assert with_spread(several[:1], [])[0].spread == Spread()
+    broken = Comparison(mine, (30.0, 92.0), (83.0, 92.1))
+    assert with_spread(several, [*several, broken]) == with_spread(several, several)
 
 
 def test_a_cell_has_the_same_standard_error_in_every_table() -> None:

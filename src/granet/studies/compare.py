@@ -151,9 +151,14 @@ def _spread(cells: Sequence[Comparison]) -> Spread:
 Variance = tuple[float, int]
 """And its degrees of freedom."""
 
+BROKEN = 5.0
+"""Points between the runs of one cell from which on some of them broke down: no measure of how others vary."""
+
 
 def _variance(runs: Sequence[float]) -> Variance:
-    return (statistics.variance(runs), len(runs) - 1) if len(runs) > 1 else (0.0, 0)
+    if len(runs) < 2 or max(runs) - min(runs) > BROKEN:
+        return 0.0, 0
+    return statistics.variance(runs), len(runs) - 1
 
 
 def _pooled(variances: Sequence[Variance]) -> float | None:
