@@ -183,6 +183,32 @@ def test_an_optimizer_of_other_parameters(kit: Kit, missing: str) -> None:
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("borrowed", [[], ["_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"]])
+def test_a_wrapper_whose_step_calls_no_hooks(kit: Kit, borrowed: list[str]) -> None:
+    """Libraries wrap optimizers in a subclass that skips Optimizer.__init__, some with the places for hooks."""
+
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, inner: torch.optim.Optimizer) -> None:
+            self.inner = inner
+            self.param_groups, self.state, self.defaults = inner.param_groups, inner.state, inner.defaults
+            for name in borrowed:
+                setattr(self, name, {})
+
+        def step(self, closure: Any = None) -> Any:
+            return self.inner.step(closure)
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            self.inner.zero_grad(set_to_none)
+
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(ValueError, match=says("optimizer=Wrapper", "calls no hooks", "give that one")):
+        granet.sparsify(model, Wrapper(optimizer), GOOD, total_steps=100)
+    sparsifier = granet.sparsify(model, optimizer, GOOD, total_steps=100)
+    kit.train(model, Wrapper(optimizer), 2)
+    assert sparsifier.step == 2
+
+
 def test_a_weight_is_sparsified_once(kit: Kit) -> None:
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters())

@@ -55,6 +55,11 @@ def sparsify(
         raise ValueError(f"seed={seed!r}: must be a whole number")
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
+    if not getattr(type(optimizer).step, "hooked", False):  # torch sees to it in Optimizer.__init__
+        raise ValueError(
+            f"optimizer={type(optimizer).__name__}: its step() calls no hooks, so nothing would keep weights at zero; "
+            "if it wraps an optimizer, give that one"
+        )
     layers = find_layers(model, include, exclude, seed)
     for layer in layers:
         if layer.weight.is_meta:
