@@ -22,6 +22,14 @@ def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
     )
 
 
+def test_a_model_in_the_current_folder_is_found(tmp_path: Path) -> None:
+    """Also by the installed command, whose own folder Python looks in instead: `-P` leaves the current one out."""
+    (tmp_path / "mine.py").write_text("from torch import nn\n\n\ndef net():\n    return nn.Linear(8, 4)\n")
+    called = [sys.executable, "-P", "-m", "granet", "flops", "mine:net", "--input", "8", "--sparsity", "0.5"]
+    done = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 def test_train_writes_both_runs_and_the_table(tmp_path: Path) -> None:
     done = command("train", "--epochs", "4", "--sparsity", "0.8", "--out", "here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     missing = [name for name in ("tyro", "rich") if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(f"granet: the command line needs {' and '.join(missing)}: pip install 'granet[cli]'")
+    sys.path.append(os.getcwd())  # as `python -m granet` has it: `--model mine:net` finds mine.py where one works
     import tyro
 
     from granet.cli.console import create_console
