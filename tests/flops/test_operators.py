@@ -215,6 +215,11 @@ def test_recurrent_layers(kind: type[nn.RNNBase], gates: int, device: str) -> No
     assert {row.name for row in report.rows} == {name for name, p in model.named_parameters() if p.ndim == 2}
 
 
+def test_packed_sequences_are_one_input_of_as_many_steps_as_they_have() -> None:
+    packed = nn.utils.rnn.pack_sequence([torch.zeros(5, 8), torch.zeros(3, 8)])
+    assert flops(nn.LSTM(8, 6), packed).dense == 2 * (5 + 3) * 4 * 6 * (8 + 6)
+
+
 def test_bilinear() -> None:
     model, mask = nn.Bilinear(3, 4, 5), half(5, 3, 4)
     report = flops(model, (torch.zeros(2, 3), torch.zeros(2, 4)), {"weight": mask})

@@ -190,7 +190,8 @@ def test_tensors_are_changed_whatever_holds_them() -> None:
     assert isinstance(moved["a"], list) and isinstance(moved["b"], tuple)
 
 
-def test_sequences_packed_together_reach_the_model_as_such() -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_sequences_packed_together_reach_the_model_as_such(alone: bool) -> None:
     class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -201,7 +202,7 @@ def test_sequences_packed_together_reach_the_model_as_such() -> None:
             return out
 
     packed = rnn.pack_sequence([torch.ones(5, 6), torch.ones(2, 6)])
-    probe = probe_of(Recurrent(), iter([((packed,), torch.tensor([0, 2]))]))
+    probe = probe_of(Recurrent(), iter([(packed if alone else (packed,), torch.tensor([0, 2]))]))
     assert probe.gradient(probe.draw(1))["out.weight"].any()
 
 

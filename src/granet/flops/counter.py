@@ -45,8 +45,8 @@ def flops(
     """Count the FLOPs of `model(example_input)` by running it once, without gradients and in eval mode.
 
     Every operator of the pass is seen, whether a module or a plain function calls it. Counts are for the input as
-    given: use a batch of one for FLOPs per example. A tuple is passed as positional arguments, a mapping as keyword
-    arguments. On the `meta` device nothing is computed or stored.
+    given: use a batch of one for FLOPs per example. A tuple is passed as positional arguments (one with names, as a
+    PackedSequence is, as one), a mapping as keyword arguments. On the `meta` device nothing is computed or stored.
 
     `masks` maps parameter names to boolean tensors, as `Sparsifier.masks` does; a weight without a mask counts as
     dense. With `masks=None` a weight is active if it is not zero (on `meta`, always). The model is left as it was.
@@ -75,7 +75,8 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Any, ...] | Mapping[str
         if isinstance(example_input, Mapping):
             model(**example_input)
         else:
-            model(*(example_input if isinstance(example_input, tuple) else (example_input,)))
+            several = isinstance(example_input, tuple) and not hasattr(example_input, "_fields")  # no PackedSequence
+            model(*(example_input if several else (example_input,)))
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

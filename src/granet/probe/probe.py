@@ -100,11 +100,15 @@ class Probe:
         return {name: state[key] for name, key in self._key.items()}
 
     def call(self, state: Tensors, inputs: Any) -> Any:
-        """The model's outputs with that state; a tuple of inputs is several arguments, a dict named ones."""
+        """The model's outputs with that state; a tuple of inputs is several arguments, a dict named ones.
+
+        A tuple with names of its own is one argument: a PackedSequence, say.
+        """
         stand_ins = {name: state[first] for name, first in self._places().items()}
         if isinstance(inputs, Mapping):
             return functional_call(self.model, stand_ins, (), dict(inputs), tie_weights=False)
-        given = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+        several = isinstance(inputs, list | tuple) and not hasattr(inputs, "_fields")
+        given = tuple(inputs) if several else (inputs,)
         return functional_call(self.model, stand_ins, given, tie_weights=False)
 
     def _places(self) -> dict[str, str]:
