@@ -226,6 +226,20 @@ def test_what_cannot_be_used_is_refused(case: str) -> None:
         probe.gradient(probe.draw(2))
 
 
+def test_outputs_that_cannot_be_divided_are_refused() -> None:
+    class Named(nn.Linear):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+            return {"logits": super().forward(x)}
+
+    def loss(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs["logits"], targets)
+
+    probe = probe_of(Named(6, 4), loss=loss)
+    with pytest.raises(ValueError, match=r"temperature=200\.0: trial divides by it one tensor of outputs, not dict"):
+        probe.gradient(probe.draw(1), temperature=200.0)
+    assert probe.gradient(probe.draw(1))["weight"].any()
+
+
 @pytest.mark.parametrize("shared", ["module", "weight"])
 @pytest.mark.parametrize("name", ["snip", "grasp", "synflow"])
 def test_a_model_that_uses_a_layer_twice_is_left_as_it_was(name: str, shared: str) -> None:

@@ -165,6 +165,11 @@ class Probe:
             for inputs, targets in batches:
                 outputs = self.call(state, inputs)
                 if temperature != 1:
+                    if not isinstance(outputs, Tensor):
+                        raise ValueError(
+                            f"temperature={temperature}: {self.method} divides by it one tensor of outputs, not "
+                            f"{type(outputs).__name__}; with 1 the model may return anything"
+                        )
                     outputs = outputs / temperature
                 parts = derivative(self._checked_loss(outputs, targets), list(weights.values()))
                 for entry, part in zip(total.values(), parts, strict=True):
