@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from granet.layers import SparseLayer, find_layers
 
@@ -199,6 +200,14 @@ def test_names_are_those_of_the_model_before_it_was_compiled() -> None:
 
 def test_a_module_whose_own_name_ends_like_the_wrapper_keeps_it() -> None:
     assert names(nn.ModuleDict({"my_orig_mod": nn.Linear(2, 2)})) == ["my_orig_mod.weight"]
+
+
+def test_a_weight_that_wraps_other_tensors_is_refused() -> None:
+    """As those of `fully_shard` do, which need several ranks, and quantised ones."""
+    model = nn.Sequential(nn.Linear(3, 2))
+    model[0].weight = nn.Parameter(TwoTensor(torch.ones(2, 3), torch.ones(2, 3)))
+    with pytest.raises(ValueError, match=r"model: '0\.weight' is a TwoTensor; only plain tensors"):
+        find_layers(model)
 
 
 # The view.

@@ -190,6 +190,8 @@ def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
 def _has_elements(parameter: nn.Parameter, name: str) -> bool:
     if isinstance(parameter, UninitializedParameter) or is_lazy(parameter):
         raise ValueError(f"model: {name!r} has no shape yet; run one forward pass before sparsifying")
+    if hasattr(parameter, "__tensor_flatten__"):  # a wrapper around other tensors, as a share of a rank is
+        raise ValueError(f"model: {name!r} is a {type(parameter).__name__}; only plain tensors can be sparsified")
     return parameter.numel() > 0
 
 
