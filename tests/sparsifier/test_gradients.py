@@ -64,6 +64,21 @@ def test_a_weight_without_gradient_is_left_and_the_rest_meets_the_target(method:
         assert sum(record.active) == max(wanted, int(spare.sum()) + 2)
 
 
+def test_weights_without_gradient_are_told_of_together() -> None:
+    """A part that is frozen in mid-training may have a hundred layers; one more later is told of again."""
+    model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(5)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    granet.sparsify(model, optimizer, granet.SET(sparsity=0.5, every=1), total_steps=STEPS)
+    for frozen, told in ((3, ["granet: 0.weight and 2 more"]), (3, []), (4, ["granet: 0.weight and 3 more"])):
+        model[:frozen].requires_grad_(False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert [str(w.message).split(": no gradient")[0] for w in caught] == told
+
+
 def test_a_weight_takes_part_again_once_it_has_a_gradient() -> None:
     torch.manual_seed(0)
     model = Branches()

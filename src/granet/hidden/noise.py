@@ -113,14 +113,15 @@ class VariationalNoise(Hidden):
 
     def _warn_of_silence(self) -> None:
         """Of layers that are trained without noise, as where a module reads their weight but never calls them."""
-        for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
-            if layer.weight.grad is not None and variance.grad is None and layer.name not in self._said:
-                self._said.add(layer.name)
-                warnings.warn(
-                    f"granet: method='vd': {layer.name!r} had a gradient but no noise: its module was not called "
-                    f"in training mode, or was compiled before; exclude={layer.name!r} leaves it dense",
-                    stacklevel=2,
-                )
+        pairs = zip(self.layers, self._log_sigma2, strict=True)
+        silent = [layer.name for layer, v in pairs if layer.weight.grad is not None and v.grad is None]
+        if not self._said.issuperset(silent):
+            self._said.update(silent)
+            warnings.warn(
+                f"granet: method='vd': weights had a gradient but no noise: their modules were not called in training "
+                f"mode, or were compiled before; exclude={tuple(silent)!r} leaves them dense",
+                stacklevel=2,
+            )
 
     def _trained(self) -> list[tuple[SparseLayer, nn.Parameter]]:
         """Layers that noise went through in this step; the others were not run in training mode."""

@@ -116,13 +116,12 @@ class MaskUpdates:
         return zeroed
 
     def _tell_of_still_layers(self) -> None:
-        for layer in self._net.layers:
-            if not layer.has_gradient:
-                self._say_once(
-                    layer.name,
-                    f"{layer.name}: no gradient at a mask update; its mask is left as it is, and where there is one "
-                    "budget for all layers, the others make up for it",
-                )
+        still = [layer.name for layer in self._net.layers if not layer.has_gradient]
+        self._say_once(
+            still,
+            f"{still[0]}{f' and {len(still) - 1} more' if len(still) > 1 else ''}: no gradient at a mask update; such "
+            "masks are left as they are, and where there is one budget for all layers, the others make up for it",
+        )
 
     def _all_finite(self, layers: Sequence[SparseLayer]) -> Tensor:
         """Whether the update reads only finite gradients; known already if all were taken, and nothing else came."""
@@ -139,10 +138,11 @@ class MaskUpdates:
         for record in self.history.arrived():
             if record.skipped:
                 self._say_once(
-                    "finite", f"step {record.step}: a gradient is not finite, so this mask update is skipped"
+                    ["finite"], f"step {record.step}: a gradient is not finite, so this mask update is skipped"
                 )
 
-    def _say_once(self, topic: str, message: str) -> None:
-        if topic not in self._said:
-            self._said.add(topic)
+    def _say_once(self, topics: Sequence[str], message: str) -> None:
+        """Warn, unless all that it is about was warned of before."""
+        if not self._said.issuperset(topics):
+            self._said.update(topics)
             warnings.warn(f"granet: {message}", stacklevel=2)
