@@ -1,5 +1,6 @@
 """Optimizers that move weights without gradient, inherit their step, free gradients, or write state everywhere."""
 
+import copy
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +41,44 @@ def test_lbfgs_keeps_inactive_weights_at_zero(kit: Kit, initial: float, line_sea
         kit.check_zeros(sparsifier)
         assert sparsifier.step == step
     kit.check_count(sparsifier)
+
+
+@pytest.mark.parametrize("line_search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("method", ["gmp", "granet", "rigl", "dpf"])
+def test_lbfgs_finds_its_way_after_every_mask_update(kit: Kit, method: str, line_search: str | None) -> None:
+    """What it remembers of weights that are gone by now would lead it astray, to infinity even."""
+    model = kit.net()
+    optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn=line_search)
+    fields = {"sparsity": 0.5, "every": 2, "end": 8}
+    sparsifier = granet.sparsify(model, optimizer, granet.create_method(method, **fields), total_steps=STEPS)
+    (batch,) = kit.batches(1)
+    for _ in range(STEPS):
+        lbfgs_step(kit, model, optimizer, batch)
+    sparsifier.finish()
+    kit.check_count(sparsifier)
+    kit.check_zeros(sparsifier)
+    assert kit.backward(model, batch) < 1e-3  # about 1e-6
+
+
+def test_lbfgs_resumed_between_updates_goes_on_with_what_it_knew(kit: Kit) -> None:
+    method = granet.GMP(sparsity=0.5, every=4, end=12)
+    (batch,) = kit.batches(1)
+
+    def start() -> tuple[Any, Any, granet.Sparsifier]:
+        model = kit.net()
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+        return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=STEPS)
+
+    whole, first, second = start(), start(), start()
+    for _ in range(STEPS):
+        lbfgs_step(kit, *whole[:2], batch)
+    for _ in range(6):
+        lbfgs_step(kit, *first[:2], batch)
+    for there, here in zip(first, second, strict=True):
+        here.load_state_dict(copy.deepcopy(there.state_dict()))
+    for _ in range(STEPS - 6):
+        lbfgs_step(kit, *second[:2], batch)
+    kit.check_equal(kit.snapshot(*whole), kit.snapshot(*second))
 
 
 def test_lbfgs_is_masked_after_an_update_that_was_skipped(kit: Kit) -> None:

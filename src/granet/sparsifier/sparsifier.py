@@ -183,8 +183,10 @@ class Sparsifier:
         self._show()
         self._updates.forget_gradients()
 
-    def _apply_masks(self, layers_zeroed: bool = False) -> None:
+    def _apply_masks(self, layers_zeroed: bool = False, loaded: bool = False) -> None:
         """Weights and optimizer state become zero where the masks now say inactive, if they are not so already."""
+        if not loaded:  # else the optimizer's state is that of these masks
+            self._zeros.begin_anew()
         if self._hidden is not None:
             self._hidden.show()  # what is hidden, and its optimizer state, stays
             self._zeros.let_go()
@@ -235,7 +237,7 @@ class Sparsifier:
             self._zeros.let_go()
         else:
             self._drop_hidden()  # nothing is hidden after finish()
-            self._apply_masks()
+            self._apply_masks(loaded=True)
 
     @property
     def hidden(self) -> Hidden | None:

@@ -20,8 +20,8 @@ class Zeros:
     With masked gradients nearly every optimizer leaves inactive weights at zero. Some move them all the same (Muon
     mixes the gradients of a matrix); that is noticed, and from then on the weights are masked after every step. The
     host waits for the device to look at weights, so this is done only after the first step with masks and after the
-    first one with changed masks, once their learning rate is above zero. L-BFGS mixes the gradients of several steps,
-    which shows in some steps and not in others, so there weights are masked from the start.
+    first one with changed masks, once their learning rate is above zero. L-BFGS mixes the gradients of several steps;
+    it begins anew with new masks, so that all of these are masked alike.
     """
 
     def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
@@ -29,7 +29,7 @@ class Zeros:
         self._layers = followers.held if followers else list(layers)
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
-        self._leaking = isinstance(optimizer, LBFGS)
+        self._leaking = False
         self._look_due = False
         self._looks_left = 2
 
@@ -69,6 +69,14 @@ class Zeros:
         if self._followers is not None or not layers_zeroed:
             self.enforce()
         self._look_due = may_be_sparse and self._looks_left > 0
+
+    def begin_anew(self) -> None:
+        """Masks have changed: let L-BFGS forget the curvature that it saw along weights that are gone.
+
+        It would take what masks did to weights and gradients for its own last step, and go astray by it.
+        """
+        if isinstance(self._optimizer, LBFGS):
+            self._optimizer.state.clear()
 
     def look_after_next_step(self) -> None:
         """Look after the next step whether it moved inactive weights, however often that was done before."""
