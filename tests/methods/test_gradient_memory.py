@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import granet
-from granet.methods.gradient_memory import MeanGradient, Momentum
+from granet.methods.gradient_memory import GradientMemory, MeanGradient, Momentum
+from granet.methods.rigl import SparseToSparse
+from granet.scores import magnitude, momentum
 
 METHODS = {
     "rigl": lambda n: granet.RigL(sparsity=0.6, every=5, end=20, grow_batches=n),
@@ -239,3 +242,32 @@ def test_a_window_longer_than_the_time_between_updates_is_refused() -> None:
 def test_a_number_of_batches_that_is_none_is_refused(name: str, value: object) -> None:
     with pytest.raises(ValueError, match="grow_batches="):
         METHODS[name](value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering(SparseToSparse):
+    """A user's own method: a memory, and nothing else said about gradients."""
+
+    every: int | str = 10
+    mean: bool = False
+
+    @property
+    def gradient_memory(self) -> GradientMemory:
+        return MeanGradient(3) if self.mean else Momentum(0.9)
+
+    def update(self, net, clock) -> None:
+        net.regenerate(0.3, drop=magnitude, grow=momentum)
+
+
+def test_a_memory_alone_makes_gradients_dense() -> None:
+    model, optimizer, sparsifier = start(Remembering(sparsity=0.6))
+    loss(model, 1).backward()
+    expected = 0.1 * model.weight.grad
+    optimizer.step()
+    torch.testing.assert_close(sparsifier.layers["weight"].memory["momentum"], expected)
+    assert (expected[~sparsifier.masks["weight"]] != 0).any()
+
+
+def test_training_flops_follow_the_memory() -> None:
+    assert Remembering(sparsity=0.6).dense_gradient == "always"
+    assert Remembering(sparsity=0.6, mean=True).dense_gradient == "on updates"

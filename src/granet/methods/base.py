@@ -18,7 +18,7 @@ from granet.checks import check_share
 from granet.clock import Clock, Time, parse_time
 from granet.hidden import Hidden
 from granet.layers import SparseLayer
-from granet.methods.gradient_memory import GradientMemory
+from granet.methods.gradient_memory import GradientMemory, Momentum
 from granet.methods.registry import method_name, register
 from granet.net import SparseNet
 from granet.patterns import Groups, check_pattern, parse_pattern
@@ -89,7 +89,10 @@ class Method(ABC):
 
         ``"all passes twice"``: forward passes too use every weight, whatever the masks say, and a second one beside it.
         """
-        return "on updates" if self.needs_gradient else "never"
+        memory = self.gradient_memory
+        if isinstance(memory, Momentum):
+            return "always"
+        return "on updates" if self.needs_gradient or memory is not None else "never"
 
     @abstractmethod
     def begin(self, net: SparseNet) -> None:

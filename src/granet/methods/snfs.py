@@ -9,7 +9,7 @@ import torch
 
 from granet.checks import check_share
 from granet.clock import Clock, Time
-from granet.methods.base import DenseGradient, register
+from granet.methods.base import register
 from granet.methods.gradient_memory import GradientMemory, Momentum
 from granet.methods.rigl import SparseToSparse
 from granet.net import SparseNet
@@ -34,10 +34,6 @@ class SparseMomentum(SparseToSparse):
     @property
     def gradient_memory(self) -> GradientMemory:
         return Momentum(self.momentum)
-
-    @property
-    def dense_gradient(self) -> DenseGradient:
-        return "always"
 
 
 @register(

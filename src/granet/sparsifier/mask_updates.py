@@ -30,6 +30,7 @@ class MaskUpdates:
         self._optimizer = optimizer
         self.steps = steps
         self._memory = method.gradient_memory
+        self._takes_dense = method.needs_gradient or self._memory is not None  # a memory is of inactive weights too
         if self._memory is not None:
             self._memory.begin(net.layers, steps)
         self.history = History(net.numel)
@@ -64,11 +65,11 @@ class MaskUpdates:
         """
         if not self.reads_next(clock):
             return False
-        if self._method.needs_gradient:
+        if self._takes_dense:
             self._finite = take_gradients(self._net.layers)
         else:
             refer_to_gradients(self._net.layers)
-        return self._method.needs_gradient
+        return self._takes_dense
 
     def remember_gradients(self, clock: Clock) -> None:
         """Give the gradients of the step just taken, which the clock does not show yet, to the method's memory."""
