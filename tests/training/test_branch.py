@@ -197,3 +197,16 @@ def test_a_branch_has_the_no_decay_of_its_trunk(tmp_path: Path, other: tuple[str
     finished(child, tmp_path)
     with pytest.raises(ValueError, match=r"no_decay=\(.*\): must be that of the run that it branches from"):
         Run(replace(child, no_decay=other), DATA, CPU, tmp_path)
+
+
+@pytest.mark.parametrize(("method", "fields"), [("dense", {}), ("static", {"sparsity": 0.5})])
+def test_training_flops_go_on_from_those_of_the_trunk(tmp_path: Path, method: str, fields: dict[str, float]) -> None:
+    """A network that was sparse up to there and is dense from then on, say, cost little in its first epochs."""
+    trunk = replace(TRUNK, method="static", method_fields={"sparsity": 0.9})
+    list(Run(trunk, DATA, CPU, tmp_path).epochs())
+    branch = replace(trunk, method=method, method_fields=fields, parent=run_name(trunk), keep=(), branch_epoch=2)
+    records = finished(branch, tmp_path).records
+    sparse, now = records[0].flops / 4, records[-1].flops / 4
+    assert [record.train_flops for record in records] == pytest.approx(
+        [sparse, 2 * sparse, 2 * sparse + now, 2 * sparse + 2 * now]
+    )

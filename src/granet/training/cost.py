@@ -39,11 +39,12 @@ class Cost:
 
     def of_training(self, steps: int) -> float:
         """What that many steps took."""
-        if self._training is None or self._sparsifier is None:
-            return self._share * steps / self._base_steps
         before = (self.branched.step, self.branched.train_flops or 0.0) if self.branched else (0, 0.0)
-        own = self._training.after(steps - before[0], self._sparsifier.history)
-        return before[1] + self._share * own.relative_to(self._base_steps)
+        own = steps - before[0]
+        if self._training is None or self._sparsifier is None:
+            return before[1] + self._share * own / self._base_steps
+        cost = self._training.after(own, self._sparsifier.history)
+        return before[1] + self._share * cost.relative_to(self._base_steps)
 
 
 def _share_of_full_width(recipe: Recipe, data: Data, report: FlopsReport) -> float:
