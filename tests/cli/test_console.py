@@ -59,8 +59,16 @@ def test_a_finished_run_says_how_long_it_took() -> None:
 @pytest.mark.parametrize(("paper", "shown"), [({}, []), ({"a": 93.5}, ["93.50", "-"])])
 def test_the_papers_number_stands_beside_ours(paper: dict[str, float], shown: list[str]) -> None:
     row = {"data": "cifar10", "model": "vgg19", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0, "seconds": 1.0}
-    row |= {"accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2}
+    row |= {"accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2, "settings": ""}
     table = sweep_table([row | {"run": "a"}, row | {"run": "b"}], paper)
     columns = {column.header: list(column.cells) for column in table.columns}
     assert columns.get("paper %", []) == shown
     assert columns["last %"] == ["93.00", "93.00"]
+
+
+def test_settings_have_a_column_where_runs_differ_in_some() -> None:
+    row = {"run": "a", "data": "digits", "model": "digits_net", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0}
+    row |= {"seconds": 1.0, "accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2, "settings": ""}
+    told = sweep_table([row, row | {"settings": "every=100"}], {})
+    assert [list(column.cells) for column in told.columns if column.header == "settings"] == [["", "every=100"]]
+    assert "settings" not in [column.header for column in sweep_table([row], {}).columns]

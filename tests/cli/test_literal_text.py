@@ -72,7 +72,7 @@ def test_bars_and_tables(name: str) -> None:
     console.print(results_table({name: SUMMARY}))
     assert name in shown()
     row = {"run": "a", "data": "digits", "model": name, "method": "gmp", "sparsity_achieved": 0.9, "seed": 0}
-    row |= {"seconds": 1.0, "accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2}
+    row |= {"seconds": 1.0, "accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2, "settings": ""}
     console.print(sweep_table([row], {}))
     assert f"model={name}" in shown()
     console.print(sweep_table([row, row | {"model": f"other {name}"}], {}))

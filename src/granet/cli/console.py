@@ -130,10 +130,10 @@ def titled(title: str, values: Mapping[str, Any]) -> str:
 def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float]) -> Table:
     """One row per finished run, beside the paper's number; a column in which nothing differs goes into the title."""
     told, words = split_alike(rows, ("data", "model"))
-    words.append("method")
+    words += ["method", "settings"] if any(row["settings"] for row in rows) else ["method"]
     table = Table(title=titled("Results", told))
     for name in words:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")  # cut short, settings would look alike again
     compared = ["paper %"] if paper else []
     for name in ("sparsity", "seed", "last %", *compared, "best %*", "FLOPs", "seconds"):
         table.add_column(name, justify="right")

@@ -17,7 +17,8 @@ from granet.cli.device import choose_device, choose_packed, choose_threads
 from granet.data import load
 from granet.files import make_folder, writing_to
 from granet.studies.jobs import Place, run_jobs
-from granet.studies.results import rows, write_csv
+from granet.studies.results import COLUMNS, rows, write_csv
+from granet.studies.settings import told_apart
 from granet.studies.spec import read_spec
 from granet.studies.tables import in_paper
 from granet.training import Recipe, RunDir
@@ -81,9 +82,10 @@ class Sweep:
 
     def _save(self, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
         """Write one row for each finished run, and return them."""
-        finished = rows(recipes, self.out)
+        told = told_apart(recipes)
+        finished = [row | {"settings": told[row["run"]]} for row in rows(recipes, self.out)]
         with writing_to("out", self.out):
-            write_csv(self.out / "results.csv", finished)
+            write_csv(self.out / "results.csv", finished, (*COLUMNS, "settings"))
         return finished
 
 

@@ -6,12 +6,11 @@ import colorsys
 from collections.abc import Sequence
 
 from granet.report.read import ReportedRun
+from granet.training.differences import differing, settings
 
 # Told apart by most eyes, on white and on black.
 _COLOURS = ("#2f7ed8", "#e0762f", "#2ca58d", "#b455c4", "#a88410", "#d64550", "#6f7f94", "#8c6bd8")
 
-_OTHER = {"method", "model", "data", "observe", "keep"}
-"""Settings that are told in another way, or that no result depends on."""
 LONGEST = 70
 """Letters of a name that a legend has room for."""
 
@@ -33,16 +32,16 @@ def colours(count: int) -> list[str]:
 
 
 def _label(run: ReportedRun, runs: Sequence[ReportedRun]) -> str:
-    own = _settings(run)
-    alike = [_settings(other) for other in runs if other.recipe.method == run.recipe.method]
-    differing = {name: value for name, value in own.items() if any(other.get(name) != value for other in alike)}
+    own = settings(run.recipe)
+    alike = [settings(other.recipe) for other in runs if other.recipe.method == run.recipe.method]
+    told = differing([own, *alike])[0]
     what = run.recipe.method
     if "sparsity" in own:
         what += f" {own['sparsity']}"
-        differing.pop("sparsity", None)
-    if "initial_sparsity" in differing:
-        what += f" from {differing.pop('initial_sparsity')}"
-    parts = [what, *(f"{name} {value}" for name, value in differing.items())]
+        told.pop("sparsity", None)
+    if "initial_sparsity" in told:
+        what += f" from {told.pop('initial_sparsity')}"
+    parts = [what, *(f"{name} {value}" for name, value in told.items())]
     if len({_place(other) for other in runs}) > 1:
         parts.insert(1, _place(run))
     return ", ".join(parts)
@@ -50,10 +49,3 @@ def _label(run: ReportedRun, runs: Sequence[ReportedRun]) -> str:
 
 def _place(run: ReportedRun) -> str:
     return f"{run.recipe.model} on {run.recipe.data}"
-
-
-def _settings(run: ReportedRun) -> dict[str, object]:
-    """What a result may depend on, besides the method, the model and the data."""
-    fields = run.recipe.to_dict()
-    method_fields: dict[str, object] = fields.pop("method_fields")
-    return {name: value for name, value in fields.items() if name not in _OTHER} | method_fields
