@@ -50,6 +50,8 @@ def test_options_replace_parts_of_a_file() -> None:
     ("text", "says"),
     [
         ("epoch = 3", "unknown key 'epoch'; the nearest is 'epochs'"),
+        ("sparsity = 0.9", "unknown key 'sparsity'; as a field of granet it stands under [methods.granet]"),
+        ("method = 'rigl'\nend = 5", "unknown key 'end'; as a field of rigl it stands under [methods.rigl]"),
         ('epochs = "3"', "epochs='3': must be of type int"),
         ("epochs = true", "epochs=True: must be of type int"),
         ("milestones = 80", "milestones=80: must be of type list"),

@@ -55,9 +55,13 @@ def read_recipe_file(path: Path) -> RecipeFile:
     table = read_toml(path, "recipe")
     methods = table.pop("methods", {})
     known = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
-    for key in table:
-        _check_known(path, key, {*known, "methods"})
     classes = {info.name: info.cls for info in list_methods()}
+    method = str(table.get("method", Recipe.method))
+    own = {item.name for item in dataclasses.fields(classes[method])} if method in classes else set()
+    for key in table:
+        if key in own - known:
+            raise ValueError(f"{path}: unknown key {key!r}; as a field of {method} it stands under [methods.{method}]")
+        _check_known(path, key, {*known, "methods"})
     _check_table(path, "methods", methods)
     for name, fields in methods.items():
         _check_known(path, f"methods.{name}", [f"methods.{name}" for name in classes])
