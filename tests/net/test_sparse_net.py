@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from granet.distributions import Uniform, counts, distribution, kept
 from granet.layers import SparseLayer
-from granet.net import SparseNet
+from granet.net import SparseNet, make_net
 from granet.schedules import cubic
 from granet.scores import gradient, magnitude, random, random_elsewhere
 
@@ -227,6 +227,27 @@ def test_regeneration_is_drop_then_grow(seed: int, sparsity: float, ratio: float
         assert layer.active == int(mask.sum())
     assert int(net.regrown) == sum(moved)
     check_books(net)
+
+
+@pytest.mark.parametrize("rounding", [torch.ceil, torch.floor])
+@pytest.mark.parametrize(("ratio", "moved"), [(-1e-17, 0), (1 + 1e-15, 1)])
+def test_a_share_of_a_schedule_may_be_out_by_rounding(ratio: float, moved: int, rounding) -> None:
+    net = sprouted(0.7)
+    before = [layer.active for layer in net.layers]
+    begin(net).regenerate(ratio, drop=magnitude, grow=gradient, rounding=rounding)
+    net.commit()
+    assert [layer.active for layer in net.layers] == before
+    assert int(net.regrown) == moved * sum(before)
+    check_books(net)
+
+
+@pytest.mark.parametrize("pattern", ["weight", "2x2", "fan-in"])
+@pytest.mark.parametrize("ratio", [-0.1, 1.5, 30, math.nan])
+def test_other_shares_are_refused(ratio: float, pattern: str) -> None:
+    """More than all of the weights would go, more would grow than there was room for, and no count would hold."""
+    net = make_net(make([(8, 4), (6, 8)]).layers, 1, pattern, 0.5)
+    with pytest.raises(ValueError, match=f"ratio={ratio}: must be in \\[0, 1\\], a share of the active weights"):
+        begin(net).regenerate(ratio, drop=magnitude, grow=random)
 
 
 def test_growth_without_any_gradient_never_picks_an_active_position() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from granet.distributions import Distribution, Uniform, kept, whole_counts
 from granet.layers import SparseLayer
 from granet.net.pattern_ranking import BlockRanking, GroupRanking
+from granet.net.proposal import checked_share
 from granet.net.sparse_net import SparseNet
 from granet.patterns import Blocks, Groups, Pattern, Units, check_fit, parse_pattern
 from granet.scores import Score
@@ -97,7 +98,7 @@ class BlockNet(PatternNet[Blocks]):
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active blocks."""
         quanta = self.quanta
-        return rounding((self._counts // quanta).double() * ratio).long() * quanta * self._accept
+        return rounding((self._counts // quanta).double() * checked_share(ratio)).long() * quanta * self._accept
 
 
 class GroupNet(PatternNet[Groups]):

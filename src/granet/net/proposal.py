@@ -208,7 +208,8 @@ class ProposedMasks:
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active weights, in double precision."""
-        return rounding(self._counts * torch.tensor(ratio, dtype=torch.float64, device="cpu")).long() * self._accept
+        share = torch.tensor(checked_share(ratio), dtype=torch.float64, device="cpu")
+        return rounding(self._counts * share).long() * self._accept
 
     @property
     def units(self) -> Units:
@@ -246,6 +247,13 @@ class ProposedMasks:
     def _whole(self, counts: Tensor) -> Tensor:
         """The nearest counts that the layers can have."""
         return counts
+
+
+def checked_share(ratio: float) -> float:
+    """``ratio``, which a method's own schedule may have computed: within rounding, a share of what there is."""
+    if not -1e-9 < ratio < 1 + 1e-9:
+        raise ValueError(f"ratio={ratio!r}: must be in [0, 1], a share of the active weights")
+    return min(max(ratio, 0.0), 1.0)
 
 
 def flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:
