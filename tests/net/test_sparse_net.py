@@ -374,6 +374,19 @@ def test_drop_takes_the_smallest_and_leaves_the_floor() -> None:
     check_books(net)
 
 
+def test_layers_can_be_brought_to_other_counts_by_one_drop_and_one_grow() -> None:
+    """The differences are below 0 in layers that are to go the other way."""
+    net = begin(make())
+    net.sprout(0.5, distribution("uniform"))
+    wanted = net.counts + torch.tensor([-20, 12, 8])
+    gone = net.drop(net.counts - wanted, magnitude)
+    net.grow(wanted - net.counts, random)
+    net.commit()
+    assert gone.tolist() == [20, 0, 0]
+    assert [layer.active for layer in net.layers] == wanted.tolist()
+    check_books(net)
+
+
 def test_grow_takes_the_largest_and_at_most_what_there_is() -> None:
     net = begin(sprouted(0.5))
     before = masks(net)

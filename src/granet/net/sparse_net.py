@@ -126,9 +126,9 @@ class SparseNet(ProposedMasks):
     def drop(self, counts: Tensor, score: Score) -> Tensor:
         """Switch off ``counts`` weights of each layer, those with the smallest scores; a layer keeps its floor.
 
-        Returns how many went: whole quanta, at most as many as asked.
+        Returns how many went: whole quanta, at most as many as asked, none where a count is below 0.
         """
-        going = torch.minimum(counts * self._accept, (self._counts - self._floors).clamp(min=0))
+        going = torch.minimum(counts * self._accept, self._counts - self._floors).clamp(min=0)
         going = going // self.quanta * self.quanta
         self._rank(score)
         self._counts = self._counts - going
