@@ -64,6 +64,12 @@ def test_a_whole_number_in_a_method_is_as_good_as_a_fraction(
     }
 
 
+def test_a_tuple_among_the_fields_of_a_method_is_the_list_that_json_makes_of_it() -> None:
+    """A run of one's own method would else not be found again."""
+    recipe = Recipe(method="mine", method_fields={"rates": (0.1, 0.2)})
+    assert recipe == Recipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
+
+
 def test_a_negative_zero_is_zero() -> None:
     one, other = (Recipe(ema=zero, method_fields={"sparsity": zero}) for zero in (0.0, -0.0))
     assert one == other and run_name(one) == run_name(other)

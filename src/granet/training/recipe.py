@@ -210,10 +210,10 @@ def _default_fields(method: str) -> dict[str, Any]:
 
 
 def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a method; whole numbers become fractions where the method has those."""
+    """The fields of a method; whole numbers become fractions where the method has those, tuples lists as in a file."""
     cls = next((info.cls for info in list_methods() if info.name == method), None)
     kinds = {item.name: item.type for item in dataclasses.fields(cls)} if cls else {}
-    given = {name: plain(value) for name, value in fields.items()}
+    given = {name: list(value) if type(value) is tuple else plain(value) for name, value in fields.items()}
     return {name: _fraction(name, value) if kinds.get(name) in _FRACTIONS else value for name, value in given.items()}
 
 
