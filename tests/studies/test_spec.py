@@ -156,6 +156,10 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
         ('observe = ["overlap", "rank"]', "observe='rank': must be one of overlap, "),
         ('recipe = "none.toml"', "none.toml': must be a file that can be read"),
         ("seed = ", "must be TOML"),
+        (
+            "method = ['snfs']\nsparsity = 0.5\nmomentum = 0.8",
+            "momentum=0.8: the recipe and snfs both have such a field",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:

@@ -18,7 +18,7 @@ method = "lth"
 parent = { method = "dense" }    # a run to start from: what holds for all runs, the same seed, and these keys
 
 A key above the first [[runs]] holds for all runs, and a method that has no such field goes without it. A key inside
-[[runs]] must fit.
+[[runs]] must fit. One that a recipe and the method both have, as snfs has a momentum, is for a recipe file to tell.
 """
 
 from __future__ import annotations
@@ -133,6 +133,11 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
         if key not in anything:
             raise ValueError(f"unknown key {key!r}; the nearest is {nearest(key, anything)!r}")
     values = {**shared, **own}
+    for key in values.keys() & fields & _RECIPE_FIELDS:  # momentum, of SGD and of snfs
+        raise ValueError(
+            f"{key}={values[key]!r}: the recipe and {recipe.method} both have such a field; set it in a recipe file, "
+            f"at the top or under [methods.{recipe.method}]"
+        )
     asked = {key: value for key, value in values.items() if key in _RECIPE_FIELDS}
     method_fields = {**recipe.method_fields, **{key: value for key, value in values.items() if key in fields}}
     made = Recipe.from_dict({**recipe.to_dict(), **asked, "method_fields": method_fields})
