@@ -12,7 +12,7 @@ import torch
 
 import granet
 from granet import create_method, list_methods
-from granet.methods import method_name
+from granet.methods import method_name, registry
 
 HIDDEN = {"dpf", "gmp-original", "str", "vd"}
 MOVING = {"deep-r", "dsr", "rigl", "rigl-itop", "set", "snfs", "snfs-fixed"}
@@ -229,3 +229,15 @@ def test_of_a_users_own_fields_only_numbers_become_plain() -> None:
 def test_a_method_must_say_how_it_begins() -> None:
     with pytest.raises(TypeError):
         granet.Method(sparsity=0.5)  # type: ignore[abstract]
+
+
+def test_the_name_of_a_method_that_is_here_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed copy of RigL would else find the finished runs of RigL, and take them for its own."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    copied = type("RigL", (granet.RigL,), {"__module__": "mine", "__doc__": "A changed copy."})
+    with pytest.raises(ValueError, match="name='rigl': is that of RigL, which granet has; take another"):
+        registry.register("rigl", paper="none")(copied)
+    assert type(create_method("rigl", sparsity=0.5)) is granet.RigL
+    for _ in range(2):  # as when a cell of a notebook is run again
+        registry.register("my-rigl", paper="none")(copied)
+    assert type(create_method("my-rigl", sparsity=0.5)) is copied

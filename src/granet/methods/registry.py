@@ -94,14 +94,24 @@ M = TypeVar("M", bound="type[Method]")
 
 
 def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
-    """Make a method known by name. ``facts`` are fields of `MethodInfo`; the summary is the docstring's first line."""
+    """Make a method known by name. ``facts`` are fields of `MethodInfo`; the summary is the docstring's first line.
+
+    One's own method may be registered again, as a notebook does, but not under the name of one that is here: a run is
+    known by it, and finished runs of the one would be taken for those of the other.
+    """
 
     def add(cls: M) -> M:
+        if name in _METHODS and _is_ours(_METHODS[name].cls) and not _is_ours(cls):
+            raise ValueError(f"name={name!r}: is that of {_METHODS[name].cls.__name__}, which granet has; take another")
         summary = (cls.__doc__ or "").strip().splitlines()[0]
         _METHODS[name] = MethodInfo(name, cls, summary, paper, **facts)
         return cls
 
     return add
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("granet.")
 
 
 def list_methods() -> list[MethodInfo]:
