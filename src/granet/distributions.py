@@ -111,7 +111,7 @@ def distribution(name: str) -> Distribution:
 
 def kept(size: int, sparsity: float) -> int:
     """How many of ``size`` weights remain at that sparsity; the zeros are rounded to the nearest whole number."""
-    return size - round(size * sparsity)
+    return size - round(size * float(sparsity))  # of single precision, the product would miss by some weights
 
 
 def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floor: int = 0) -> list[int]:

@@ -1,8 +1,12 @@
 """A run that is saved, and resumed in a fresh process, equals the run that was never interrupted, bit for bit."""
 
 import copy
+import dataclasses
+import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import torch
 from torch import nn
 
 import granet
+from granet.distributions import kept
 
 STEPS, SAVED = 200, 100
 METHODS: dict[str, granet.Method] = {
@@ -198,3 +203,33 @@ def test_numbers_of_numpy_leave_a_plain_state(tmp_path: Path) -> None:
     torch.save(sparsifier.state_dict(), tmp_path / "state.pt")
     sparsifier.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert sparsifier.updates == range(3, 40, 3)
+
+
+NUMBERS: dict[str, Callable[[float], Any]] = {"float64": np.float64, "float32": np.float32, "tensor": torch.tensor}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpolated(granet.GMP):
+    """A schedule of one's own, made with another library."""
+
+    number: str
+
+    def target(self, clock: granet.Clock) -> Any:
+        return NUMBERS[self.number](np.interp(clock.progress, [0, 0.5, 1], [0, self.sparsity, self.sparsity]))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_targets_of_numpy_or_torch_leave_a_plain_state(tmp_path: Path, number: str) -> None:
+    model = nn.Linear(4096, 4352, bias=False)  # more weights than float32 can count one by one
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsity = float(np.float32(0.7))
+    method = Interpolated(sparsity=sparsity, every=1, end=4, number=number)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=4)
+    for _ in range(2):
+        model.weight.grad = torch.zeros_like(model.weight)
+        optimizer.step()
+    torch.save(sparsifier.state_dict(), tmp_path / "state.pt")
+    sparsifier.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert [record.target for record in sparsifier.history] == [sparsity / 2, sparsity]
+    assert sparsifier.layers["weight"].active == kept(model.weight.numel(), sparsity)
+    json.dumps([dataclasses.asdict(record) for record in sparsifier.history])

@@ -34,7 +34,7 @@ class MaskUpdates:
         if self._memory is not None:
             self._memory.begin(net.layers, steps)
         self.history = History(net.numel)
-        self.target = method.target(clock)
+        self.target = float(method.target(clock))  # which a schedule may have made with numpy: it is saved
         """What the method asked for at the last update; means nothing if it asks for nothing."""
         self._finite: Tensor | None = None
         """Whether the gradients that were taken are finite, if that is known."""
@@ -103,7 +103,7 @@ class MaskUpdates:
             self._tell_of_still_layers()
         if movable:
             accept = self._all_finite(movable)
-            self.target = self._method.target(clock)
+            self.target = float(self._method.target(clock))
             if self._method.needs_rate:
                 read_rates(self._optimizer, self._net.layers)
             self._net.open(clock.step, movable, accept, zero)
