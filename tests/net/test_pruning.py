@@ -1,0 +1,149 @@
+"""Sprouting and pruning, by one budget for all layers or by one for each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from granet.distributions import Uniform, counts, distribution, kept
+from granet.schedules import cubic
+from granet.scores import gradient, magnitude
+
+YES = torch.tensor(True)
+
+
+@pytest.mark.parametrize("name", ["uniform", "er", "erk"])
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.9])
+def test_sprouting_fills_the_shares_exactly(kit: Any, name: str, sparsity: float) -> None:
+    net = kit.begin(kit.make())
+    net.sprout(sparsity, distribution(name))
+    net.commit()
+    assert net.active.tolist() == net.shares(sparsity, distribution(name))
+    assert int(net.active.sum()) == kept(net.numel, sparsity)
+    kit.check_books(net)
+
+
+def test_sprouting_is_random_and_repeatable(kit: Any) -> None:
+    first, again, other = kit.sprouted(seed=1), kit.sprouted(seed=1), kit.sprouted(seed=2)
+    assert all(map(torch.equal, kit.masks(first), kit.masks(again)))
+    assert not all(map(torch.equal, kit.masks(first), kit.masks(other)))
+
+
+def test_every_position_is_as_likely_as_any_other(kit: Any) -> None:
+    hits = torch.zeros(8, 3, 3, 3)
+    for seed in range(400):
+        hits += kit.sprouted(0.5, seed=seed).layers[0].mask
+    share = kit.sprouted(0.5).layers[0].density
+    deviation = math.sqrt(400 * share * (1 - share))
+    assert (hits - 400 * share).abs().max() < 5 * deviation
+
+
+def test_shares_that_cannot_be_are_refused(kit: Any) -> None:
+    with pytest.raises(ValueError, match=r"total=3: must lie between 6 .floor=2"):
+        kit.make(floor=2).shares(1 - 3 / 336, distribution("erk"))
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.77, 0.95])
+def test_global_pruning_keeps_the_largest_of_all(kit: Any, sparsity: float) -> None:
+    net = kit.begin(kit.make())
+    net.prune_to(sparsity, magnitude)
+    net.commit()
+    everything = np.concatenate([layer.weight.detach().abs().flatten() for layer in net.layers])
+    keep = np.zeros(net.numel, bool)
+    keep[np.argsort(-everything, kind="stable")[: kept(net.numel, sparsity)]] = True
+    assert np.concatenate([mask.flatten() for mask in kit.masks(net)]).tolist() == keep.tolist()
+    assert int(net.pruned) == net.numel - kept(net.numel, sparsity)
+    kit.check_books(net)
+
+
+@pytest.mark.parametrize("floor", [0, 1, 5])
+def test_a_layer_of_small_weights_keeps_its_floor_and_the_total_holds(kit: Any, floor: int) -> None:
+    net = kit.begin(kit.make(floor=floor))
+    net.layers[1].weight.data.mul_(1e-6)
+    net.prune_to(0.9, magnitude)
+    net.commit()
+    assert net.layers[1].active == floor
+    assert int(net.active.sum()) == kept(net.numel, 0.9)
+    best = net.layers[1].weight.detach().abs().flatten().topk(floor).indices
+    assert net.layers[1].mask.flatten()[best].all()
+    kit.check_books(net)
+
+
+def test_what_is_sparser_already_is_left_alone(kit: Any) -> None:
+    net = kit.sprouted(0.8)
+    before = kit.masks(net)
+    kit.begin(net).prune_to(0.3, magnitude)
+    net.commit()
+    assert all(map(torch.equal, before, kit.masks(net)))
+    assert int(net.pruned) == 0
+
+
+def test_active_zeros_count_as_active(kit: Any) -> None:
+    """The official code took a weight of exactly 0 for an inactive one."""
+    net = kit.sprouted(0.5)
+    for layer in net.layers:
+        layer.weight.data.zero_()
+    kit.begin(net).prune_to(0.6, magnitude)
+    net.commit()
+    assert int(net.active.sum()) == kept(net.numel, 0.6)
+    kit.check_books(net)
+
+
+def test_layers_that_cannot_move_are_made_up_for_by_the_others(kit: Any) -> None:
+    net = kit.sprouted(0.5)
+    still = net.layers[1].mask.clone()
+    net.open(1, [net.layers[0], net.layers[2]], YES)
+    net.prune_to(0.7, magnitude)
+    net.regenerate(0.3, drop=magnitude, grow=gradient)
+    net.commit()
+    assert torch.equal(net.layers[1].mask, still)
+    assert int(net.active.sum()) == kept(net.numel, 0.7)
+    kit.check_books(net)
+
+
+def test_uniform_pruning_is_by_magnitude_in_each_layer(kit: Any) -> None:
+    net = kit.begin(kit.make())
+    net.prune_to(0.75, magnitude, Uniform())
+    net.commit()
+    for layer in net.layers:
+        assert layer.active == layer.numel // 4
+        best = layer.weight.detach().abs().flatten().topk(layer.active).indices
+        assert layer.mask.flatten()[best].all()
+
+
+def test_uniform_pruning_step_by_step_loses_no_weight_to_rounding(kit: Any) -> None:
+    """Largest remainders may give a layer one weight more of a smaller total, which it no longer has."""
+    shapes = [(25,), (26,), (10,), (14,)]
+    assert counts(shapes, [18 / 75] * 4, 18, 1)[2] > counts(shapes, [19 / 75] * 4, 19, 1)[2]
+    net = kit.make(shapes)
+    for total in (19, 18):
+        kit.begin(net).prune_to(1 - total / 75, magnitude, Uniform())
+        net.commit()
+        assert int(net.active.sum()) == total
+        kit.check_books(net)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(2, 60).map(lambda n: (n,)), min_size=1, max_size=6),
+    st.sampled_from([0.6, 0.8, 0.9]),
+    st.sampled_from([Uniform(), Uniform(last_density=0.2), Uniform(dense_first=True), Uniform(0.2, True)]),
+)
+def test_uniform_pruning_along_a_schedule_is_exact(kit: Any, shapes, final: float, scope: Uniform) -> None:
+    net = kit.make(shapes)
+    try:
+        net.shares(final, scope)
+    except ValueError:
+        return
+    for number in range(1, 21):
+        sparsity = cubic(0, final, number / 20)
+        kit.begin(net, number).prune_to(sparsity, magnitude, scope)
+        net.commit()
+        assert int(net.active.sum()) == kept(net.numel, sparsity)
+        assert net.active.min() >= 1
