@@ -118,6 +118,16 @@ def test_a_reduction_has_a_price_for_each_element_it_reads(name: str) -> None:
     assert report.fixed_by_kind == {"reduction": 20 * price}
 
 
+def test_a_bag_of_embeddings_costs_what_is_gathered_into_it() -> None:
+    model = nn.Sequential(nn.EmbeddingBag(9, 4, mode="sum"), nn.Linear(4, 2, bias=False))
+    assert flops(model, torch.zeros(3, 7, dtype=torch.long)).fixed_by_kind == {"reduction": 3 * 7 * 4}
+
+
+def test_overlapping_patches_cost_what_is_added() -> None:
+    model = nn.Sequential(Function(lambda x: F.fold(F.unfold(x, 3), (6, 6), 3)), nn.Linear(6, 1, bias=False))
+    assert flops(model, torch.zeros(2, 1, 6, 6)).fixed_by_kind == {"reduction": 2 * 9 * 16}
+
+
 @pytest.mark.parametrize(("mode", "dimensions", "price"), [("linear", 1, 4), ("bilinear", 2, 8), ("trilinear", 3, 16)])
 def test_interpolation_has_a_price_for_each_element_it_makes(mode: str, dimensions: int, price: int) -> None:
     model = nn.Sequential(nn.Upsample(scale_factor=2, mode=mode), nn.Flatten(), nn.LazyLinear(1, bias=False))

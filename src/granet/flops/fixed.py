@@ -61,6 +61,12 @@ def _index_put(arguments: Sequence[Any], _outputs: Sequence[Tensor]) -> int:
     return int(values.numel()) if accumulate else 0
 
 
+def _embedding_bag(arguments: Sequence[Any], _outputs: Sequence[Tensor]) -> int:
+    """One for each element of each row that is gathered into a bag."""
+    table, indices = arguments[:2]
+    return int(indices.numel() * table.shape[1])
+
+
 def _batch_norm(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> int:
     """Scale and shift; 5 more where the statistics are the input's own (mean 1, variance 2, normalising 2)."""
     own_statistics = next(argument for argument in arguments if isinstance(argument, bool))  # `training`
@@ -94,14 +100,16 @@ FIXED: dict[str, tuple[str, Price]] = {
     **dict.fromkeys(_names("mean"), ("average pooling", _each_input(2))),
     **{f"aten::max_pool{n}d_with_indices": ("max pooling", _each_tap(1, n)) for n in (2, 3)},
     **dict.fromkeys(_names("adaptive_max_pool2d adaptive_max_pool3d"), ("max pooling", _adaptive(1))),
-    **dict.fromkeys(_names("sum prod amax amin cumsum cumprod nansum logcumsumexp"), ("reduction", _each_input(1))),
+    **dict.fromkeys(
+        _names("sum prod amax amin cumsum cumprod nansum logcumsumexp col2im"), ("reduction", _each_input(1))
+    ),
     # what is added, not what it is added to: the source, or as much of it as the index has room for
     **dict.fromkeys(_names("index_add"), ("reduction", _each_input(1, argument=3))),
     **dict.fromkeys(_names("scatter_add scatter_reduce"), ("reduction", _each_input(1, argument=2))),
     **dict.fromkeys(_names("index_put"), ("reduction", _index_put)),
     **dict.fromkeys(_names("linalg_vector_norm norm logsumexp"), ("reduction", _each_input(2))),
     **dict.fromkeys(_names("var std var_mean std_mean"), ("reduction", _each_input(3))),
-    **dict.fromkeys(_names("_embedding_bag _embedding_bag_forward_only col2im"), ("reduction", _each_output(1))),
+    **dict.fromkeys(_names("_embedding_bag _embedding_bag_forward_only"), ("reduction", _embedding_bag)),
     **dict.fromkeys(_names("upsample_linear1d"), ("interpolation", _each_output(4))),
     **dict.fromkeys(_names("upsample_bilinear2d _upsample_bilinear2d_aa"), ("interpolation", _each_output(8))),
     **dict.fromkeys(_names("grid_sampler_2d"), ("interpolation", _each_output(8))),
