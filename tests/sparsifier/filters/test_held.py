@@ -215,6 +215,44 @@ def test_a_frozen_bias_of_a_dropped_filter_is_zero_too(kit: Kit) -> None:
     assert torch.equal((model[2].weight != 0).flatten(2).any(2).any(0), alive)
 
 
+@pytest.mark.parametrize("inputs", [6, 8])
+def test_a_weight_tied_to_a_transposed_one_has_the_filters_of_that_alone(inputs: int) -> None:
+    class Autoencoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = nn.Conv2d(inputs, 8, 3), nn.ConvTranspose2d(8, inputs, 3)
+            self.decoder.weight = self.encoder.weight
+            self.reader = nn.Conv2d(inputs, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.reader(self.decoder(self.encoder(x).relu()))
+
+    model = Autoencoder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), exclude=("reader.weight",))
+    alive = model.decoder.weight.transpose(0, 1).flatten(1).any(1)
+    assert int(alive.sum()) == inputs // 2
+    assert torch.equal(model.decoder.bias != 0, alive)
+    assert torch.equal(model.reader.weight[0, :, 0, 0] != 0, alive)
+    assert model.encoder.bias.all()
+
+
+def test_a_bias_of_another_length_belongs_to_no_filter() -> None:
+    class InputsFirst(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.ones(6, 8)), nn.Parameter(torch.ones(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.weight + self.bias
+
+    model = nn.Sequential(InputsFirst(), nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), include=("0.weight",))
+    assert sparsifier.active == {"0.weight": 24}
+    assert model[0].bias.all() and model[1].weight.all()
+
+
 def test_other_patterns_have_nothing_besides_their_masks(kit: Kit) -> None:
     model = kit.make("vgg")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -136,7 +136,7 @@ def _find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: 
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for layer in layers:
         for name, module in modules.items():
-            if getattr(module, "weight", None) is layer.weight:
+            if getattr(module, "weight", None) is layer.weight and _outputs(module, layer):
                 _lead(followers, layer, name, module, names, trained)
     try:
         graph = fx.Tracer().trace(model)
@@ -163,6 +163,13 @@ def _find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: 
         itself = next((layer for layer in layers if layer.weight is weight), None)
         followers.readers[name] = Reader(modules[name], _masked(weight, names), itself)
     return followers
+
+
+def _outputs(module: nn.Module, filters: SparseLayer) -> bool:
+    """Whether the filters are what the module outputs: of a weight tied to a transposed one they may be its inputs."""
+    bias = getattr(module, "bias", None)
+    one_each = not isinstance(bias, Tensor) or bias.shape == _active(filters).shape
+    return one_each and bool(getattr(module, "transposed", False)) == bool(filters.transposed_groups)
 
 
 def _lead(
