@@ -253,6 +253,17 @@ def test_a_bias_of_another_length_belongs_to_no_filter() -> None:
     assert model[0].bias.all() and model[1].weight.all()
 
 
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_norm_over_places_has_nothing_to_do_with_filters(affine: bool) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(5, affine=affine), nn.ReLU(), nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), exclude=("3.weight",))
+    model(torch.randn(3, 5, 6)).sum().backward()
+    optimizer.step()
+    assert torch.equal(model[0].bias != 0, sparsifier.masks["0.weight"].any(1))
+    assert model[1].running_mean.all() and model[3].weight.all()
+
+
 def test_other_patterns_have_nothing_besides_their_masks(kit: Kit) -> None:
     model = kit.make("vgg")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -152,7 +152,8 @@ def _find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: 
     led = [(leader, user) for node in calls if (leader := followers.leaders.get(node.target)) for user in node.users]
     for leader, user in led:
         norm = modules.get(str(user.target)) if user.op == "call_module" else None
-        if isinstance(norm, _BatchNorm) and user.target in once:
+        width = len(_active(leader))  # another one is that of a norm over the places of [batch, places, channels]
+        if isinstance(norm, _BatchNorm) and user.target in once and norm.num_features == width:
             followers.norms.append((leader, norm))
             _lead(followers, leader, str(user.target), norm, names, trained)
         if user.op == "output":
