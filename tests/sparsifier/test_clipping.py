@@ -56,6 +56,21 @@ def test_growth_still_sees_the_dense_gradient(kit: Kit, calls: int) -> None:
     assert plain[2].history == sparsifier.history
 
 
+def test_growth_still_sees_the_dense_gradient_where_clipping_makes_new_tensors(kit: Kit) -> None:
+    plain, clipped = start(kit), start(kit)
+    kit.train(*plain[:2], STEPS)
+    model, optimizer, sparsifier = clipped
+    for batch in kit.batches(STEPS):
+        kit.backward(model, batch)
+        sparsifier.mask_gradients()
+        for parameter in model.parameters():
+            parameter.grad = parameter.grad.clamp(-1e9, 1e9)
+        optimizer.step()
+        optimizer.zero_grad()
+    kit.check_equal(kit.snapshot(*plain), kit.snapshot(*clipped))
+    assert plain[2].history == sparsifier.history
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("bad_step", [3, 4])  # an ordinary step, and one with a mask update
 def test_a_step_given_up_after_masking_leaves_no_trace(kit: Kit, bad_step: int, set_to_none: bool) -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from granet.layers import SparseLayer
-from granet.masking import take_dense, zero_inactive
+from granet.layers import SparseLayer, gradients_of
+from granet.masking import all_finite, take_dense, zero_inactive
 
 
 def refer_to_gradients(layers: Sequence[SparseLayer]) -> None:
@@ -26,16 +26,22 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
     Returns whether all copies are finite, a bool tensor, or None if that was not seen on the way.
     """
     new, old = [], []
+    overflowed: Tensor | None = None
     for layer in layers:
         grad = layer.weight.grad
         if grad is None:
             layer.gradient = None
-        elif not layer.has_gradient or layer.gradient_source is None or layer.gradient_source() is not grad:
+        elif not layer.has_gradient or layer.gradient_source is None:
             new.append((layer, grad))
         else:
-            # The same tensor before the same step. Masked already, it has nothing to add; with a new backward pass
-            # in it (the step before was given up), it replaces what was kept.
+            # Once more before the same step. Masked already, it has nothing to add; with a new backward pass in it (the
+            # step before was given up), it replaces what was kept.
             fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
+            if layer.gradient_source() is not grad:  # clipped to a new tensor, or all zero after an overflow
+                if overflowed is None:
+                    kept = [other for other in layers if other.has_gradient]
+                    overflowed = ~all_finite(gradients_of(kept), grad.device)
+                fresh |= overflowed.to(grad.device)
             assert layer.gradient is not None
             layer.gradient = torch.where(fresh, grad, layer.gradient)
             old.append((grad, layer.mask))
