@@ -46,8 +46,11 @@ class SparseLayer:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """With a copy of the mask: it is a slice of one tensor for all layers, and pickling would write the whole."""
-        return self.__dict__ | {"mask": self.mask.clone()}
+        """With a copy of the mask: it is a slice of one tensor for all layers, and pickling would write the whole.
+
+        Without the gradient of a step under way, since copies of parameters have no ``.grad`` either.
+        """
+        return self.__dict__ | {"mask": self.mask.clone(), "_kept": None, "gradient_source": None}
 
     @property
     def gradient(self) -> Tensor | None:

@@ -87,6 +87,18 @@ def test_a_training_pickled_whole_goes_on(kit: Kit) -> None:
     kit.check_equal(kit.snapshot(*run), kit.snapshot(*twin))
 
 
+def test_a_training_is_pickled_after_a_step_that_was_given_up(kit: Kit) -> None:
+    run = start(kit)
+    kit.train(*run[:2], 5)
+    kit.backward(run[0], next(iter(kit.batches(1))))
+    run[2].mask_gradients()  # of an update step
+    run[1].zero_grad()
+    twin: Run = pickle.loads(pickle.dumps(run))
+    for one in (run, twin):
+        train_on(kit, one, seed=1)
+    kit.check_equal(kit.snapshot(*run), kit.snapshot(*twin))
+
+
 def test_masks_are_pickled_once() -> None:
     """They are parts of one tensor, which plain pickling would write for each of them."""
     layers = 20
