@@ -6,6 +6,8 @@ import contextlib
 import os
 import pickle
 import struct
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,41 @@ def test_deep_nesting_is_no_problem() -> None:
     deep = b"\x80\x02}" + b"]" * 100_000 + b"a" * 99_999
     with pytest.raises(ValueError, match=r"has a key of type|not a readable pickle"):
         load_batch(deep + b"K\x01s.")
+
+
+LONG = 100_000
+TEXT = b"X" + struct.pack("<I", LONG) + b"a" * LONG  # with it, a file of 200 kB
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        # 10,000 times the same: encoded text, the type of an array, and an array whose bytes are text
+        b"\x80\x02c_codecs\nencode\nq\x00" + TEXT + b"\x85q\x01(" + b"h\x00h\x01R" * 10_000 + b"l.",
+        b"\x80\x02cnumpy\ndtype\nq\x00T" + TEXT[1:] + b"\x85q\x01(" + b"h\x00h\x01R" * 10_000 + b"l.",
+        b"\x80\x02}(U\x01xcnumpy.core.multiarray\n_reconstruct\n)R(K\x01J"
+        + struct.pack("<i", LONG)
+        + b"\x85"
+        + dtype_of(b"u1")
+        + b"\x89"
+        + TEXT
+        + b"tbq\x00"
+        + b"".join(b"U\x04%04xh\x00" % number for number in range(10_000))
+        + b"u.",
+        # a shape of 50,000 sides of 255 bytes each: their product would take an hour
+        array_state(b"(\x8a\xff" + b"\x7f" * 255 + b"q\x00" + b"h\x00" * 50_000 + b"t", dtype_of(b"u1"), b"123456"),
+    ],
+)
+def test_a_small_file_takes_little_memory_and_time(hostile: bytes) -> None:
+    began = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError):
+            load_batch(hostile)
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - began < 20
 
 
 def test_what_is_wrong_is_said_in_one_line() -> None:

@@ -11,6 +11,8 @@ import io
 import math
 import pickle
 import pickletools
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,11 @@ class _Dtype:
     __slots__ = ("code", "order")
 
     def __init__(self, code: object) -> None:
-        self.code = code.decode("latin1") if isinstance(code, bytes) else code
-        self.order = "|"
+        self.code = code
+        self.order: object = "|"
 
     def __setstate__(self, state: Any) -> None:
-        order = state[1]
-        self.order = order.decode("latin1") if isinstance(order, bytes) else order
+        self.order = state[1]
 
 
 class _Array:
@@ -53,27 +54,26 @@ class _Array:
             _version, shape, dtype, fortran, raw = self.state
         except (TypeError, ValueError):
             raise HostilePickleError("array without a shape, a type and bytes") from None
-        if not isinstance(dtype, _Dtype) or dtype.code not in ("u1", "i1", "i4", "i8") or dtype.order not in ("|", "<"):
+        code, order = (_text(dtype.code), _text(dtype.order)) if isinstance(dtype, _Dtype) else ("", "")
+        if code not in ("u1", "i1", "i4", "i8") or order not in ("|", "<"):
             raise HostilePickleError("array of another type than bytes and integers")
-        if isinstance(raw, str):
-            raw = raw.encode("latin1")
         if not isinstance(raw, bytes | bytearray) or fortran not in (False, 0):
             raise HostilePickleError("array whose contents are not plain row-major bytes")
-        if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
+        if not isinstance(shape, tuple) or len(shape) > 2 or not all(type(size) is int and size >= 0 for size in shape):
             raise HostilePickleError("array without a proper shape")
-        kind = np.dtype(f"<{dtype.code}")
+        kind = np.dtype(f"<{code}")
         if math.prod(shape) * kind.itemsize != len(raw):
-            raise HostilePickleError(f"array of shape {shape} and type {dtype.code} holds {len(raw)} bytes")
+            raise HostilePickleError(f"array of shape {shape} and type {code} holds {len(raw)} bytes")
         return np.frombuffer(raw, kind).reshape(shape)
 
 
 class _Callable:
     """A name that a pickle may call. Not a function or a class, so that a pickle can neither edit nor subclass it."""
 
-    __slots__ = ("name",)
+    __slots__ = ("encode", "name")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, encode: Callable[[str], bytes]) -> None:
+        self.name, self.encode = name, encode
 
     def __call__(self, *arguments: Any) -> object:
         if self.name == "dtype":
@@ -81,7 +81,7 @@ class _Callable:
         if self.name == "_reconstruct":
             return _Array()
         if self.name == "encode" and isinstance(arguments[0], str):
-            return arguments[0].encode("latin1")
+            return self.encode(arguments[0])
         raise HostilePickleError(f"call of {self.name}")
 
 
@@ -95,11 +95,17 @@ _ALLOWED = {
 
 
 class _Unpickler(pickle.Unpickler):
+    """What is made of a file stays as small as the file: eight bytes can ask for a long text to be encoded again."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data), encoding="bytes")
+        self._encode = cache(lambda text: text.encode("latin1"))
+
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in _ALLOWED:
             wanted = f"{module}.{name}"[:80]
             raise HostilePickleError(f"it asks for {wanted!r}, which a batch of images does not need")
-        return _Callable(name)
+        return _Callable(name, self._encode)
 
 
 def load_batch(data: bytes) -> dict[str, Any]:
@@ -109,7 +115,7 @@ def load_batch(data: bytes) -> dict[str, Any]:
     """
     _refuse_memo_bomb(data)
     try:
-        content = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+        content = _Unpickler(data).load()
     except HostilePickleError:
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything
@@ -118,11 +124,16 @@ def load_batch(data: bytes) -> dict[str, Any]:
         raise ValueError(f"holds a {type(content).__name__}, expected a dictionary")
     batch: dict[str, Any] = {}
     for key, value in content.items():
-        name = key.decode("latin1") if isinstance(key, bytes) else key
+        name = _text(key)
         if not isinstance(name, str):
             raise ValueError(f"has a key of type {type(name).__name__}, expected text")
         batch[name] = value.value() if isinstance(value, _Array) else value
     return batch
+
+
+def _text(value: object) -> object:
+    """Python 2 wrote text as bytes."""
+    return value.decode("latin1") if isinstance(value, bytes) else value
 
 
 def _unreadable(error: Exception) -> ValueError:
