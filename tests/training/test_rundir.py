@@ -107,6 +107,20 @@ def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:
     assert second["observed"] == {"overlap.kept": None, "overlap.jaccard": 0.5}
 
 
+def test_a_line_that_the_disk_has_no_room_for_is_an_error(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")  # not on Windows
+    run = opened(tmp_path, Recipe(), CPU)
+    run.append(RECORD)
+    size = (run.path / "metrics.jsonl").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + size // 2, before[1]))  # room for a line and a half
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            run.append(RECORD)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def test_finish_saves_weights_also_tied_ones(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight

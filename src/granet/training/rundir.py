@@ -170,11 +170,8 @@ class RunDir:
 
     def append(self, record: EpochRecord) -> None:
         """Add one epoch to `metrics.jsonl`."""
-        descriptor = os.open(self.path / "metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(descriptor, _line(record).encode())
-        finally:
-            os.close(descriptor)
+        with (self.path / "metrics.jsonl").open("ab") as file:  # not `os.write`, which on a full disk may write half
+            file.write(_line(record).encode())
 
     def finish(self, model: nn.Module | None, summary: Summary, sparsifier: Sparsifier | None = None) -> None:
         """Write the weights, if there are any to write, what became of the sparse layers, and the final figures."""
