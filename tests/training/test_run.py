@@ -1,5 +1,6 @@
 """A run in its folder, where others may be at work too."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,3 +38,16 @@ def test_seconds_between_checkpoints_are_a_number(tmp_path: Path, seconds: float
     with pytest.raises(ValueError, match=r"checkpoint_every=.*: must be 0 or more seconds"):
         next(run.epochs(seconds))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_matplotlib_that_does_not_work_costs_the_picture_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # importing it fails, as with one for another numpy
+    run = Run(Recipe(method="dense", method_fields={}, epochs=1), load("digits"), CPU, tmp_path)
+    with pytest.warns(UserWarning, match=r"granet: matplotlib failed \(.*\); the run has no curves.png"):
+        list(run.epochs())
+    assert run.summary is not None
+    assert (run.folder.path / "model.safetensors").is_file()
+    assert not (run.folder.path / "curves.png").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,12 +113,22 @@ class Run:
             tidy(self.recipe, self.folder)
             return summary
         if importlib.util.find_spec("matplotlib") is not None:
-            from granet.training.plots import plot_run
-
-            plot_run(self.training.records, self.folder.path / "curves.png", self._title)
+            self._plot()
         # Last: its summary says that the run is done.
         self.folder.finish(self.training.final_model, summary, self.training.sparsifier)
         return summary
+
+    def _plot(self) -> None:
+        """Draw the curves. A matplotlib that is there but does not work costs the picture, not the weights."""
+        from granet.training.plots import plot_run
+
+        try:
+            plot_run(self.training.records, self.folder.path / "curves.png", self._title)
+        except OSError:  # of the disk: the weights would run into it too
+            raise
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}".splitlines()[0]
+            warnings.warn(f"granet: matplotlib failed ({told}); the run has no curves.png", stacklevel=2)
 
 
 def tidy(recipe: Recipe, folder: RunDir) -> None:
