@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 import tarfile
@@ -188,6 +189,28 @@ def test_archive_without_a_batch_and_with_links(tmp_path: Path) -> None:
             link = tarfile.TarInfo(name)
             link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
             tar.addfile(link)
+    with pytest.raises(ValueError, match=r"cifar-100-python\.tar\.gz: has no member train"):
+        load("cifar100", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE], ids=["a name", "details"])
+def test_archive_with_megabytes_about_a_member(tmp_path: Path, kind: bytes) -> None:
+    about = tarfile.TarInfo("about")
+    about.type, about.size = kind, 1 << 20  # a kilobyte of gzip; some versions of tarfile take minutes for it
+    with gzip.open(tmp_path / "cifar-100-python.tar.gz", "wb") as file:
+        file.write(about.tobuf(tarfile.GNU_FORMAT) + b"1" * about.size + tarfile.TarInfo("train").tobuf())
+    with pytest.raises(
+        ValueError, match=r"archive \(1,048,576 bytes about a member, this is not the published file\)$"
+    ):
+        load("cifar100", data_dir=tmp_path)
+
+
+def test_archive_with_a_file_of_holes(tmp_path: Path) -> None:
+    holes = tarfile.TarInfo("train")
+    sparse = {"major": "0", "minor": "1", "size": str(1 << 29), "map": f"0,512,{(1 << 29) - 1},1"}
+    holes.size, holes.pax_headers = 513, {f"GNU.sparse.{key}": value for key, value in sparse.items()}
+    with tarfile.open(tmp_path / "cifar-100-python.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(holes, io.BytesIO(b"x" * holes.size))
     with pytest.raises(ValueError, match=r"cifar-100-python\.tar\.gz: has no member train"):
         load("cifar100", data_dir=tmp_path)
 

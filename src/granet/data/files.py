@@ -9,10 +9,13 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 ENVIRONMENT_VARIABLE = "GRANET_DATA"
 DEFAULT_FOLDER = Path("~/.cache/granet")
 MAX_BYTES = 1 << 30  # several times the largest file read here; what claims to be larger is damaged or hostile
+
+MAX_DETAILS = 1 << 16  # of what an archive says about a member
 
 
 class MissingDataError(FileNotFoundError, ValueError):
@@ -92,6 +95,17 @@ def _variant(path: Path) -> Path | None:
     return path if path.is_file() else packed if packed.is_file() else None
 
 
+class _Member(tarfile.TarInfo):
+    """A member whose long name and other details are short enough to read: `tarfile` reads them whatever their size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if not member.isreg() and member.size > MAX_DETAILS:
+            raise tarfile.ReadError(f"{member.size:,} bytes about a member, this is not the published file")
+        return member
+
+
 def _read_archive(archive: Path, files: tuple[str, ...]) -> dict[str, bytes]:
     """The named members of a .tar.gz, found by their last name, read in memory: nothing is written to disk.
 
@@ -100,12 +114,13 @@ def _read_archive(archive: Path, files: tuple[str, ...]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     try:
         with gzip.open(archive) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as tar:
+            with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as tar:
                 for member in tar:
                     name = member.name.rpartition("/")[2]
                     if member.size > MAX_BYTES:
                         raise ValueError(f"{archive}: member {member.name} claims {member.size:,} bytes")
-                    content = tar.extractfile(member) if name in files and member.isfile() else None
+                    plain = member.isfile() and not member.issparse()  # the holes of a sparse file take no bytes there
+                    content = tar.extractfile(member) if name in files and plain else None
                     if content is not None:
                         found[name] = content.read()
             while stream.read(1 << 20):
