@@ -215,6 +215,23 @@ def test_archive_with_a_file_of_holes(tmp_path: Path) -> None:
         load("cifar100", data_dir=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ("many", "invalid literal for int() with base 10: 'many'"),
+        (str(1 << 40), "train claims 1,099,511,627,776 bytes"),
+    ],
+)
+def test_archive_with_a_size_that_cannot_be_is_named(tmp_path: Path, size: str, said: str) -> None:
+    member = tarfile.TarInfo("train")
+    member.pax_headers = {f"GNU.sparse.{key}": value for key, value in {"size": size, "map": "0,0"}.items()}
+    with tarfile.open(tmp_path / "cifar-100-python.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member)
+    with pytest.raises(ValueError, match=r"cifar-100-python\.tar\.gz: damaged or truncated archive") as caught:
+        load("cifar100", data_dir=tmp_path)
+    assert said in str(caught.value)
+
+
 def test_archive_that_climbs_out_of_its_folder_writes_nothing(tmp_path: Path, write_cifar: Any) -> None:
     write_cifar(tmp_path / "made", "cifar100", "binary")
     inner = tmp_path / "a" / "b"

@@ -118,14 +118,14 @@ def _read_archive(archive: Path, files: tuple[str, ...]) -> dict[str, bytes]:
                 for member in tar:
                     name = member.name.rpartition("/")[2]
                     if member.size > MAX_BYTES:
-                        raise ValueError(f"{archive}: member {member.name} claims {member.size:,} bytes")
+                        raise tarfile.ReadError(f"member {member.name} claims {member.size:,} bytes")
                     plain = member.isfile() and not member.issparse()  # the holes of a sparse file take no bytes there
                     content = tar.extractfile(member) if name in files and plain else None
                     if content is not None:
                         found[name] = content.read()
             while stream.read(1 << 20):
                 pass
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:  # numbers in it may be none
         raise ValueError(f"{archive}: damaged or truncated archive ({error})") from error
     missing = [file for file in files if file not in found]
     if missing:
