@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from granet.files import DISK_ERRORS, atomic, make_folder, writing_to
+from granet.files import DISK_ERRORS, atomic, make_folder, parse_json, writing_to
 
 
 def test_a_read_only_disk_is_what_the_error_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,3 +91,8 @@ def test_a_folder_that_is_there_but_takes_no_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     with pytest.raises(ValueError, match=r"^out=.*\(Read-only file system\)$"):
         make_folder("out", tmp_path)
+
+
+def test_json_that_is_nested_without_end_is_damaged() -> None:
+    with pytest.raises(ValueError, match=r"^summary\.json: is damaged or of another version of granet"):
+        parse_json("summary.json", b"[" * 200_000, dict)

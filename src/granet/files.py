@@ -108,7 +108,7 @@ def parse_json(where: str, text: bytes, build: Callable[[Any], T]) -> T:
     """What ``build`` makes of JSON; ValueError that says where it was if it cannot be understood."""
     try:
         return build(json.loads(text.decode("utf-8")))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         said = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{where}: is damaged or of another version of granet ({said})") from error
 
