@@ -15,7 +15,7 @@ from torch import Tensor
 from granet.distributions import distribution
 from granet.layers import SparseLayer
 from granet.net import make_net
-from granet.scores import gradient, magnitude, random
+from granet.scores import Score, gradient, magnitude, random
 
 YES = torch.tensor(True)
 
@@ -105,32 +105,23 @@ def test_a_dropped_weight_with_the_largest_gradient_returns_at_once(kit: Any) ->
     assert torch.equal(layer.mask, before)
 
 
-def test_prune_then_regenerate_is_the_two_in_turn(kit: Any) -> None:
+def opposite(layer: SparseLayer, draw: int) -> Tensor:
+    return 1 / layer.weight.detach()
+
+
+@pytest.mark.parametrize("drop", [magnitude, opposite])
+def test_prune_then_regenerate_is_the_two_in_turn(kit: Any, drop: Score) -> None:
+    """Also where pruning and dropping go by different scores."""
     together, apart = kit.sprouted(0.3), kit.sprouted(0.3)
     kit.begin(together).prune_to(0.8, magnitude)
-    together.regenerate(0.4, drop=magnitude, grow=gradient)
+    together.regenerate(0.4, drop=drop, grow=gradient)
     together.commit()
     kit.begin(apart).prune_to(0.8, magnitude)
     apart.commit()
-    kit.begin(apart).regenerate(0.4, drop=magnitude, grow=gradient)
+    kit.begin(apart).regenerate(0.4, drop=drop, grow=gradient)
     apart.commit()
     assert all(map(torch.equal, kit.masks(together), kit.masks(apart)))
     kit.check_books(together)
-
-
-def test_prune_and_drop_may_use_different_scores(kit: Any) -> None:
-    def opposite(layer: SparseLayer, draw: int) -> Tensor:
-        return 1 / layer.weight.detach()
-
-    together, apart = kit.sprouted(0.3), kit.sprouted(0.3)
-    kit.begin(together).prune_to(0.8, magnitude)
-    together.regenerate(0.4, drop=opposite, grow=gradient)
-    together.commit()
-    kit.begin(apart).prune_to(0.8, magnitude)
-    apart.commit()
-    kit.begin(apart).regenerate(0.4, drop=opposite, grow=gradient)
-    apart.commit()
-    assert all(map(torch.equal, kit.masks(together), kit.masks(apart)))
 
 
 def test_random_growth_differs_from_draw_to_draw(kit: Any) -> None:
