@@ -65,7 +65,7 @@ class Sparsifier:
             take_over(probe.model, self._net.start)
             self._net.start = None
         self._hidden = method.hide(probe.model, layers, optimizer)
-        self._apply_masks()
+        self._change_masks()
         self._hooks: StepHooks | None = self._hook()
 
     # What users read.
@@ -154,7 +154,7 @@ class Sparsifier:
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
         self._zeros.after_step(self._updates.history)
         if due:
-            self._apply_masks(layers_zeroed=self._updates.update(self._clock, self._zeros.zero))
+            self._change_masks(layers_zeroed=self._updates.update(self._clock, self._zeros.zero))
         self._updates.warn_of_skipped()
 
     def prepare(self) -> None:
@@ -183,10 +183,13 @@ class Sparsifier:
         self._show()
         self._updates.forget_gradients()
 
-    def _apply_masks(self, layers_zeroed: bool = False, loaded: bool = False) -> None:
+    def _change_masks(self, layers_zeroed: bool = False) -> None:
+        """The masks are other ones than those that the optimizer's state is of."""
+        self._zeros.begin_anew()
+        self._apply_masks(layers_zeroed)
+
+    def _apply_masks(self, layers_zeroed: bool = False) -> None:
         """Weights and optimizer state become zero where the masks now say inactive, if they are not so already."""
-        if not loaded:  # else the optimizer's state is that of these masks
-            self._zeros.begin_anew()
         if self._hidden is not None:
             self._hidden.show()  # what is hidden, and its optimizer state, stays
             self._zeros.let_go()
@@ -237,7 +240,7 @@ class Sparsifier:
             self._zeros.let_go()
         else:
             self._drop_hidden()  # nothing is hidden after finish()
-            self._apply_masks(loaded=True)
+            self._apply_masks()
 
     @property
     def hidden(self) -> Hidden | None:
@@ -258,7 +261,7 @@ class Sparsifier:
             self.method.finish(self._net)
             self._net.commit()
             self._drop_hidden()
-            self._apply_masks()
+            self._change_masks()
             self._zeros.look_after_next_step()  # whatever the target was, there are zeros to keep from now on
 
     def _drop_hidden(self) -> None:

@@ -133,7 +133,8 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
         if key not in anything:
             raise ValueError(f"unknown key {key!r}; the nearest is {nearest(key, anything)!r}")
     values = {**shared, **own}
-    for key in values.keys() & fields & _RECIPE_FIELDS:  # momentum, of SGD and of snfs
+    if both := sorted(values.keys() & fields & _RECIPE_FIELDS):  # momentum, of SGD and of snfs
+        key = both[0]
         raise ValueError(
             f"{key}={values[key]!r}: the recipe and {recipe.method} both have such a field; set it in a recipe file, "
             f"at the top or under [methods.{recipe.method}]"
