@@ -121,6 +121,13 @@ def test_cells_clearly_below_the_paper_are_named() -> None:
     assert "below the paper" not in page("cifar-main", [near])
 
 
+def test_a_cell_of_which_some_runs_broke_down_has_a_spread_of_its_own() -> None:
+    one = Comparison(CELL, (30.0, 92.0), (83.0, 92.0), spread=Spread(0.1, 0.1, 0.0))
+    assert one.own_error == pytest.approx(31.0) and one.by_papers_protocol.own_error == pytest.approx(4.5)
+    assert below([one]) == [one]  # though it is within two standard errors
+    assert "| GMP | 61.00, n=2 (-32.00 ± 31.00) |" in page("cifar-main", [one])
+
+
 def test_every_cell_clearly_below_the_paper_is_explained() -> None:
     for table in ("cifar-main", "zoo", "cifar-uniform", "retraining"):
         assert "Not explained" not in (ROOT / PAGES / f"{table}.md").read_text()

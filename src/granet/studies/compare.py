@@ -38,6 +38,8 @@ class Comparison:
     test_flops: tuple[float, ...] = ()
     """Of inference, as shares of the dense network's."""
     train_flops: tuple[float, ...] = ()
+    sparsities: tuple[float, ...] = ()
+    """That the networks ended with."""
     spread: Spread = Spread()
     """Over seeds, from :func:`with_spread`."""
 
@@ -57,7 +59,12 @@ class Comparison:
     @property
     def own_error(self) -> float | None:
         """The standard error of our mean."""
-        return _of_mean(self.spread.last, len(self.last))
+        return _of_mean(statistics.stdev(self.last) if self.broke_down else self.spread.last, len(self.last))
+
+    @property
+    def broke_down(self) -> bool:
+        """Whether training broke down for some seeds: what others vary by says nothing about these."""
+        return _far_apart(self.last)
 
     @property
     def by_papers_protocol(self) -> Comparison:
@@ -108,11 +115,11 @@ def _runs(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
 
 def _measured(cell: Cell, names: Sequence[str], results: Mapping[str, Mapping[str, str]]) -> Comparison:
     rows = [results[name] for name in names if name in results]
-    last, as_paper, inference, training = (
+    last, as_paper, inference, training, sparsities = (
         tuple(float(row[name]) for row in rows if row.get(name))
-        for name in ("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops")
+        for name in ("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops", "sparsity_achieved")
     )
-    return Comparison(cell, last, as_paper, inference, training)
+    return Comparison(cell, last, as_paper, inference, training, sparsities)
 
 
 def with_spread(comparisons: Sequence[Comparison], known: Sequence[Comparison]) -> list[Comparison]:
@@ -155,8 +162,12 @@ BROKEN = 5.0
 """Points between the runs of one cell from which on some of them broke down: no measure of how others vary."""
 
 
+def _far_apart(runs: Sequence[float]) -> bool:
+    return len(runs) > 1 and max(runs) - min(runs) > BROKEN
+
+
 def _variance(runs: Sequence[float]) -> Variance:
-    if len(runs) < 2 or max(runs) - min(runs) > BROKEN:
+    if len(runs) < 2 or _far_apart(runs):
         return 0.0, 0
     return statistics.variance(runs), len(runs) - 1
 

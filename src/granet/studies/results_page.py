@@ -10,6 +10,7 @@ from granet.studies.compare import Comparison
 from granet.studies.markdown import markdown_table
 from granet.studies.pairs import pairs, pairs_section
 from granet.studies.shortfall import below, section
+from granet.studies.sparsities import sparsities_section
 from granet.studies.wording import NAMES, heading, in_words
 
 README_BEGIN, README_END = "<!-- results: made by granet reproduce cifar-main --write -->", "<!-- end of results -->"
@@ -28,7 +29,8 @@ no numbers here. `-` is not run yet.
 _SPREAD = """\
 Standard errors come from two deviations over seeds for all cells of a network and data set: ours, pooled over those of
 every table that we ran with several seeds, and the paper's, over those for which it prints one. Where one of the two is
-not known the other stands in; without either there is no error.
+not known the other stands in; without either there is no error. A cell whose runs lie more than 5 points apart, because
+training broke down for some seeds, is not pooled and has a deviation of its own.
 """
 
 
@@ -48,6 +50,8 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
                 parts.append(compared)
     if far := below(comparisons):
         parts.append(section(far))
+    if off := sparsities_section(comparisons):
+        parts.append(off)
     return "\n".join(parts)
 
 

@@ -1,0 +1,24 @@
+"""Which networks missed the sparsity of their column."""
+
+from granet.studies.compare import Comparison, compare
+from granet.studies.sparsities import sparsities_section
+from granet.studies.tables import Cell, cells
+from granet.training.rundir import run_name
+
+
+def ended(row: str, asked: float, *sparsities: float) -> Comparison:
+    return Comparison(Cell("zoo", row, "vgg19", "cifar10", asked), (93.0,) * len(sparsities), sparsities=sparsities)
+
+
+def test_rows_that_missed_their_sparsity_are_named() -> None:
+    missed = [ended("STR", 0.9, 0.8992, 0.8990), ended("STR", 0.98, 0.97)]
+    met = [ended("GMP", 0.9, 0.90000001), ended("STR", 0.95), ended("Small-Dense", 0.9, 0.0)]
+    assert sparsities_section(met) == ""
+    told = sparsities_section([*missed, *met])
+    assert told.endswith("\n\n- **STR**: 89.91% in place of 90%, 97.00% in place of 98%.\n")
+
+
+def test_the_sparsity_is_that_of_the_results() -> None:
+    (cell,) = (cell for cell in cells("zoo") if (cell.row, cell.sparsity) == ("STR", 0.9))
+    row = {"accuracy_last": "93.0", "sparsity_achieved": "0.85"}
+    assert "85.00% in place of 90%" in sparsities_section(compare([cell], {run_name(cell.recipes(0)[-1]): row}, [0]))
