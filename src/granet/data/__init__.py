@@ -63,7 +63,7 @@ def load(
     if name == "imagenet":
         if val is not None:
             raise ValueError(f"val={val}: the split of imagenet is fixed by its folders")
-        return image_folders(name, data_dir=data_dir)
+        return image_folders(data_dir)
     if name not in _FROM_FILES:
         near = difflib.get_close_matches(name, list_datasets(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""

@@ -3,15 +3,15 @@
 Every random choice is a function of (seed, epoch, index of the image) alone: the pixels of an epoch do not depend on
 the number of worker processes, on what ran before, or on whether the run was resumed.
 
-    data = image_folders("imagenet", seed=1)
-    loader = DataLoader(data.train, batch_size=128, sampler=EpochSampler(len(data.train), seed=1), num_workers=16)
+    data = image_folders()
     for epoch in range(100):
-        loader.sampler.set_epoch(epoch)
+        loader = DataLoader(data.train, batch_size=128, sampler=data.train.keys(epoch), num_workers=16)
         for images, labels in loader: ...            # uint8 NCHW; normalise on the device, see granet.data.augment
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 from collections.abc import Callable
@@ -35,6 +35,7 @@ SIXTEEN_BIT_AS_INTEGERS = ("PNG", "PPM")
 """Formats without gray wider than 16 bits, which Pillow (for PNG: its older versions) opens in the 32-bit mode I."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+NAME = "imagenet"
 
 Transform = Callable[["Image.Image", random.Random], "Image.Image"]
 Key = int | tuple[int, int]
@@ -43,8 +44,8 @@ Key = int | tuple[int, int]
 class ImageFolder(Dataset[tuple[Tensor, int]]):
     """The images under `root/CLASS/...` as `uint8` CHW tensors of equal size, with the class's number in name order.
 
-    An item is asked for by its index, or by (epoch, index) as `EpochSampler` does; the epoch only seeds the transform.
-    It travels with the request because worker processes hold copies of this object that no later call could update.
+    An item is asked for by its index, or by (epoch, index) as in `keys`; the epoch only seeds the transform. It travels
+    with the request because worker processes hold copies of this object that no later call could update.
     """
 
     def __init__(self, root: str | os.PathLike[str], transform: Transform, *, seed: int = 0) -> None:
@@ -55,6 +56,10 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.files)
 
+    def keys(self, epoch: int) -> list[tuple[int, int]]:
+        """All images, in the order of that epoch."""
+        return [(epoch, index) for index in epoch_permutation(len(self), seed=self.seed, epoch=epoch).tolist()]
+
     def __getitem__(self, key: Key) -> tuple[Tensor, int]:
         epoch, index = key if isinstance(key, tuple) else (0, key)
         if not -len(self) <= index < len(self):
@@ -64,6 +69,17 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         image = self.transform(_read(self.root / os.fsdecode(bytes(self.files[index]))), choices)
         pixels = torch.from_numpy(np.array(image, dtype=np.uint8))
         return pixels.permute(2, 0, 1).contiguous(), int(self.labels[index])
+
+
+def epoch_permutation(count: int, *, seed: int, epoch: int) -> Tensor:
+    """0 .. count - 1 in an order that is a function of `seed` and `epoch` alone, so a resumed run goes on with it.
+
+    >>> epoch_permutation(5, seed=1, epoch=0).tolist() == epoch_permutation(5, seed=1, epoch=0).tolist()
+    True
+    """
+    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
+    return torch.randperm(count, generator=generator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,34 +96,29 @@ class ImageFolders:
 
 
 def image_folders(
-    name: str = "imagenet",
-    *,
-    data_dir: str | os.PathLike[str] | None = None,
-    size: int = 224,
-    resize: int = 256,
-    seed: int = 0,
+    data_dir: str | os.PathLike[str] | None = None, *, size: int = 224, resize: int = 256
 ) -> ImageFolders:
-    """`train/CLASS/*` and `val/CLASS/*` in the data folder, or in its subfolder `name`.
+    """ImageNet: `train/CLASS/*` and `val/CLASS/*` in the data folder, or in its subfolder `imagenet`.
 
     Training: a random crop of 8 to 100 % of the area and aspect ratio 3/4 to 4/3, resized to `size`, mirrored half the
     time. Validation: shorter side resized to `resize`, central square of `size`. Nothing else, as in the paper.
     """
     folder = data_folder(data_dir)
-    root = next((place for place in (folder / name, folder) if (place / "train").is_dir()), None)
+    root = next((place for place in (folder / NAME, folder) if (place / "train").is_dir()), None)
     if root is None:
         raise MissingDataError(
-            f"{name}: no folder {folder / name / 'train'} and no {folder / 'train'}. Get the images from the data "
+            f"{NAME}: no folder {folder / NAME / 'train'} and no {folder / 'train'}. Get the images from the data "
             "set's own page (ImageNet: https://www.image-net.org, ILSVRC 2012, after registration) and unpack them to "
-            f"{folder / name}/train/CLASS/ and {folder / name}/val/CLASS/, or name another folder with --data-dir or "
+            f"{folder / NAME}/train/CLASS/ and {folder / NAME}/val/CLASS/, or name another folder with --data-dir or "
             "the environment variable GRANET_DATA"
         )
-    train = ImageFolder(root / "train", RandomResizedCrop(size), seed=seed)
-    val = ImageFolder(root / "val", ResizeCentreCrop(resize, size), seed=seed)
+    train = ImageFolder(root / "train", RandomResizedCrop(size))
+    val = ImageFolder(root / "val", ResizeCentreCrop(resize, size))
     if train.classes != val.classes:
         odd = sorted(set(train.classes) ^ set(val.classes))[0]
         where = "train" if odd in train.classes else "val"
         raise ValueError(f"{root}: class {odd!r} is in {where} only; train and val need the same class folders")
-    return ImageFolders(name, train, val, len(train.classes), (3, size, size))
+    return ImageFolders(NAME, train, val, len(train.classes), (3, size, size))
 
 
 def _scan(root: Path) -> tuple[tuple[str, ...], np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 BILINEAR = 2  # PIL.Image.Resampling.BILINEAR, Pillow being optional; it averages when it shrinks
 
+AREA = (0.08, 1.0)
+ASPECT = (3 / 4, 4 / 3)
 LONGEST = 100
 """How many times as long as wide an image may be before its ends go first: resized whole, a file of few bytes with one
 row of pixels would fill the memory."""
@@ -21,14 +23,11 @@ row of pixels would fill the memory."""
 class RandomResizedCrop:
     """A random part of the image, resized to a square, mirrored half the time (Szegedy et al., 2015).
 
-    Area: uniform in `area` times the image's. Aspect ratio: log-uniform in `aspect`. After ten draws that do not fit,
+    Area: uniform in `AREA` times the image's. Aspect ratio: log-uniform in `ASPECT`. After ten draws that do not fit,
     the largest central part with an allowed aspect ratio is taken.
     """
 
     size: int = 224
-    area: tuple[float, float] = (0.08, 1.0)
-    aspect: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.5
 
     def __call__(self, image: Image.Image, choices: random.Random) -> Image.Image:
         """The transformed copy of `image`."""
@@ -36,18 +35,18 @@ class RandomResizedCrop:
 
         left, top, width, height = self.box(image.width, image.height, choices)
         part = image.crop((left, top, left + width, top + height)).resize((self.size, self.size), BILINEAR)
-        return ImageOps.mirror(part) if choices.random() < self.flip else part
+        return ImageOps.mirror(part) if choices.random() < 0.5 else part
 
     def box(self, width: int, height: int, choices: random.Random) -> tuple[int, int, int, int]:
         """Left, top, width and height of the part to take; it always lies inside the image."""
         for _ in range(10):
-            target = width * height * choices.uniform(*self.area)
-            aspect = math.exp(choices.uniform(math.log(self.aspect[0]), math.log(self.aspect[1])))
+            target = width * height * choices.uniform(*AREA)
+            aspect = math.exp(choices.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
             w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
             if 0 < w <= width and 0 < h <= height:
                 return choices.randint(0, width - w), choices.randint(0, height - h), w, h
-        w = min(width, max(1, round(height * self.aspect[1])))
-        h = min(height, max(1, round(width / self.aspect[0])))
+        w = min(width, max(1, round(height * ASPECT[1])))
+        h = min(height, max(1, round(width / ASPECT[0])))
         return (width - w) // 2, (height - h) // 2, w, h
 
 
@@ -57,10 +56,6 @@ class ResizeCentreCrop:
 
     resize: int = 256
     size: int = 224
-
-    def __post_init__(self) -> None:
-        if not 0 < self.size <= self.resize:
-            raise ValueError(f"size={self.size}: must be from 1 to resize, {self.resize}")
 
     def __call__(self, image: Image.Image, choices: random.Random) -> Image.Image:
         """The transformed copy of `image`."""

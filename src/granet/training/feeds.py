@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader
 
 from granet.data.dataset import ImageSet
 from granet.data.imagefolder import ImageFolder, ImageFolders
-from granet.data.sampler import EpochSampler
 from granet.training.batches import Batches, Normaliser, normaliser
 from granet.training.recipe import Recipe
 
@@ -92,22 +91,20 @@ class FolderBatches:
     def __init__(
         self, folder: ImageFolder, recipe: Recipe, normalise: Normaliser, device: torch.device, workers: int
     ) -> None:
-        seeded = copy.copy(folder)
-        seeded.seed = recipe.seed
-        self._sampler = EpochSampler(len(folder), seed=recipe.seed)
-        self._batches = _Skipping(self._sampler, recipe.batch_size)
-        self._loader = _loader(seeded, device, workers, batch_sampler=self._batches)
-        self._normalise, self._device = normalise, device
+        self._folder = copy.copy(folder)
+        self._folder.seed = recipe.seed
+        self._batch_size = recipe.batch_size
+        self._normalise, self._device, self._workers = normalise, device, workers
         self.random_state = torch.tensor(0)
 
     def __len__(self) -> int:
-        return len(self._sampler) // self._batches.size
+        return len(self._folder) // self._batch_size
 
     def epoch(self, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        self._sampler.set_epoch(int(self.random_state))
+        keys, size = self._folder.keys(int(self.random_state)), self._batch_size
         self.random_state = self.random_state + 1
-        self._batches.skip = skip
-        for images, labels in _read(self._loader):
+        batches = [keys[number * size : (number + 1) * size] for number in range(skip, len(self))]
+        for images, labels in _read(_loader(self._folder, self._device, self._workers, batch_sampler=batches)):
             yield self._normalise(images.to(self._device, non_blocking=True)), labels.to(self._device)
 
 
@@ -123,18 +120,6 @@ class FolderSplit:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for images, labels in _read(_loader(self.folder, self.device, self.workers, batch_size=self.batch_size)):
             yield images.to(self.device, non_blocking=True), labels.to(self.device)
-
-
-class _Skipping:
-    """Whole batches of a sampler's keys, without the first ones: files of skipped batches are not read."""
-
-    def __init__(self, sampler: EpochSampler, size: int) -> None:
-        self._sampler, self.size, self.skip = sampler, size, 0
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        keys = list(self._sampler)
-        for batch in range(self.skip, len(keys) // self.size):
-            yield keys[batch * self.size : (batch + 1) * self.size]
 
 
 def _loader(folder: ImageFolder, device: torch.device, workers: int, **batching: Any) -> DataLoader[Any]:
