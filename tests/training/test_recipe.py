@@ -101,6 +101,7 @@ def test_clock_leaves_the_incomplete_batch_out() -> None:
         {"weight_decay": -1e-4},
         {"gamma": 0.0},
         {"crop": -1},
+        {"padding": "edge"},
         {"seed": -1},
         {"stretch": 1e308},
         {"epochs": 10**400},

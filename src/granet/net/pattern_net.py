@@ -52,30 +52,20 @@ class PatternNet(SparseNet, Generic[P]):
         if not self.pattern.holds(layer, mask):
             raise ValueError(f"it breaks pattern={self.pattern.text!r}")
 
-    def _whole(self, counts: Tensor) -> Tensor:
-        quanta = self.quanta
-        return (counts + (quanta - 1) // 2) // quanta * quanta
-
     @property
     def quanta(self) -> Tensor:
-        return constant([self._quanta[layer.index] for layer in self._movable], self.device)
+        return constant([self._quanta[layer.index] for layer in self.movable], self.device)
 
 
 class BlockNet(PatternNet[Blocks]):
     """Blocks or filters. A proposal holds one mask entry for each block; writing it spreads them to the weights."""
 
     def _present(self) -> list[Tensor]:
-        return [self._entries(layer, layer.mask) for layer in self._movable]
+        return [self._entries(layer, layer.mask) for layer in self.movable]
 
     def _weight_by_weight(self) -> list[Tensor]:
-        pairs = zip(self._movable, self._proposed, strict=True)
+        pairs = zip(self.movable, self._proposed, strict=True)
         return [self.pattern.spread(layer, units).reshape(-1) for layer, units in pairs]
-
-    @torch.no_grad()
-    def proposed(self) -> dict[str, Tensor]:
-        self._settle()
-        pairs = zip(self._movable, self._proposed, strict=True)
-        return {layer.name: self.pattern.spread(layer, units) for layer, units in pairs}
 
     @property
     def units(self) -> Units:
@@ -89,16 +79,16 @@ class BlockNet(PatternNet[Blocks]):
         return self.pattern.units(layer, mask)
 
     def _scores(self, score: Score) -> list[Tensor]:
-        return [self.pattern.pool(layer, score(layer, self._draw)) for layer in self._movable]
+        return [self.pattern.pool(layer, score(layer, self.draw)) for layer in self.movable]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
-        sizes = [self._quanta[layer.index] for layer in self._movable]
+        sizes = [self._quanta[layer.index] for layer in self.movable]
         return BlockRanking(self._scores(score), self._proposed, sizes, among)
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active blocks."""
         quanta = self.quanta
-        return rounding((self._counts // quanta).double() * checked_share(ratio)).long() * quanta * self._accept
+        return rounding((self.counts // quanta).double() * checked_share(ratio)).long() * quanta * self.accept
 
 
 class GroupNet(PatternNet[Groups]):
@@ -119,7 +109,7 @@ class GroupNet(PatternNet[Groups]):
         """
         self._settle()
         moved = self._portion(ratio, rounding)
-        rank(self._scores(drop), self._proposed, among=True).select(self._counts - moved)
+        rank(self._scores(drop), self._proposed, among=True).select(self.counts - moved)
         self._ranked(grow, among=False).select(moved)
         self.regrown = self.regrown + moved.sum()
 
@@ -131,7 +121,7 @@ class GroupNet(PatternNet[Groups]):
         return [each * groups for groups in self._quanta]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
-        return GroupRanking(self.pattern, self._movable, self._scores(score), self._proposed, among)
+        return GroupRanking(self.pattern, self.movable, self._scores(score), self._proposed, among)
 
 
 def _check_budget(pattern: Pattern, layers: Sequence[SparseLayer], floor: int, sparsity: float) -> None:

@@ -57,15 +57,17 @@ class ProposedMasks:
         """
         self._zero = zero
         self._zeroes_pruned = False
-        self._draw = draw
-        self._accept = accept
-        self._movable = list(movable)
+        self.draw = draw
+        """The number of this proposal, for what is random."""
+        self.accept = accept
+        self.movable = list(movable)
         all_move = len(movable) == len(self.layers)
         self._index = None if all_move else constant([layer.index for layer in movable], self.device)
         masks = self._flat_masks
         self._masks = masks if all_move else [masks[layer.index] for layer in movable]  # written to by commit()
         self._proposed: Sequence[Tensor] = self._present()
-        self._counts = self._of_movable(self.active)
+        self.counts = self._of_movable(self.active)
+        """Active weights of each movable layer, as proposed."""
         self._thinning: tuple[Score, Ranking] | None = None
         self.pruned = self.regrown = constant(0, self.device)
 
@@ -78,12 +80,12 @@ class ProposedMasks:
             self._zero()
         self._write()
         if self._index is None:
-            self.active = self._counts
+            self.active = self.counts
         else:
-            self.active = self.active.index_copy(0, self._index, self._counts)
+            self.active = self.active.index_copy(0, self._index, self.counts)
         del self._masks, self._proposed, self._zero
         if self._tracks_ever_active:
-            for layer in self._movable:
+            for layer in self.movable:
                 layer.memory["ever_active"].logical_or_(layer.mask)
         return self._zeroes_pruned
 
@@ -94,7 +96,7 @@ class ProposedMasks:
         That is done by :meth:`commit`. Until then weights have the values they had, and scores see those.
         """
         if self._thinning is not None:
-            self._thinning[1].select(self._counts)  # without settling: a later move may thin it further
+            self._thinning[1].select(self.counts)  # without settling: a later move may thin it further
         self._narrow()
         self._zeroes_pruned = True
 
@@ -112,32 +114,10 @@ class ProposedMasks:
         else:
             several(list(self._masks), [p.view(mask.shape) for p, mask in zip(proposed, self._masks, strict=True)])
 
-    # What there is to know about it, numbers as [movable layers] tensors.
-
-    @property
-    def movable(self) -> list[SparseLayer]:
-        """The layers that may change in this proposal."""
-        return self._movable
-
-    @property
-    def draw(self) -> int:
-        """The number of this proposal, for what is random."""
-        return self._draw
-
-    @property
-    def accept(self) -> Tensor:
-        """Whether this proposal may change anything, a bool tensor."""
-        return self._accept
-
-    @property
-    def counts(self) -> Tensor:
-        """Active weights of each layer, as proposed."""
-        return self._counts
-
     @property
     def room(self) -> Tensor:
-        """Inactive weights of each layer, as proposed."""
-        return constant([layer.numel for layer in self._movable], self.device) - self._counts
+        """Inactive weights of each movable layer, as proposed."""
+        return constant([layer.numel for layer in self.movable], self.device) - self.counts
 
     @cached_property
     def _flat_masks(self) -> Sequence[Tensor]:
@@ -180,7 +160,7 @@ class ProposedMasks:
     # is put off until a move needs its outcome.
 
     def _rank(self, score: Score) -> Ranking:
-        """The proposed weights by that score, about to be thinned to ``self._counts``."""
+        """The proposed weights by that score, about to be thinned to ``self.counts``."""
         if self._thinning is None or self._thinning[0] is not score:
             self._settle()
             self._thinning = score, self._ranked(score, among=True)
@@ -188,7 +168,7 @@ class ProposedMasks:
 
     def _settle(self) -> None:
         if self._thinning is not None:
-            self._thinning[1].select(self._counts)
+            self._thinning[1].select(self.counts)
             self._thinning = None
 
     # What a pattern other than single weights does in its own way.
@@ -198,10 +178,10 @@ class ProposedMasks:
 
     def _scores(self, score: Score) -> Sequence[Tensor]:
         if score is gradient:  # as the row they were kept in: to cut it apart takes longer than to launch the search
-            return gradients_of(self._movable)
+            return gradients_of(self.movable)
         if score is magnitude:  # themselves: where nothing is differentiated, there is no need to detach each
-            return [layer.weight for layer in self._movable]
-        return [score(layer, self._draw) for layer in self._movable]
+            return [layer.weight for layer in self.movable]
+        return [score(layer, self.draw) for layer in self.movable]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
         return rank(self._scores(score), self._proposed, among)
@@ -209,7 +189,7 @@ class ProposedMasks:
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active weights, in double precision."""
         share = torch.tensor(checked_share(ratio), dtype=torch.float64, device="cpu")
-        return rounding(self._counts * share).long() * self._accept
+        return rounding(self.counts * share).long() * self.accept
 
     @property
     def units(self) -> Units:
@@ -219,18 +199,18 @@ class ProposedMasks:
     @property
     def quanta(self) -> Tensor:
         """What the number of active weights of each layer is a multiple of."""
-        return constant([1] * len(self._movable), self.device)
+        return constant([1] * len(self.movable), self.device)
 
     @property
     def _floors(self) -> Tensor:
         """What each layer keeps at least, in whole quanta."""
-        floors, quanta = constant([min(self.floor, layer.numel) for layer in self._movable], self.device), self.quanta
+        floors, quanta = constant([min(self.floor, layer.numel) for layer in self.movable], self.device), self.quanta
         return -(-floors // quanta) * quanta
 
     @property
     def _entry_size(self) -> Tensor:
         """How many weights of each layer an entry of a proposed mask stands for."""
-        return constant([1] * len(self._movable), self.device)
+        return constant([1] * len(self.movable), self.device)
 
     def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
         """A mask of the layer with the entries that a score has."""
@@ -246,7 +226,8 @@ class ProposedMasks:
 
     def _whole(self, counts: Tensor) -> Tensor:
         """The nearest counts that the layers can have."""
-        return counts
+        quanta = self.quanta
+        return (counts + (quanta - 1) // 2) // quanta * quanta
 
 
 def checked_share(ratio: float) -> float:

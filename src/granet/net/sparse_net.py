@@ -29,7 +29,7 @@ class SparseNet(ProposedMasks):
     def sprout(self, sparsity: float, distribution: Distribution) -> None:
         """Random masks with exact layer counts: where sparse-to-sparse training begins."""
         self._rank(random)
-        self._counts = to_device(self.shares(sparsity, distribution), self.device)
+        self.counts = to_device(self.shares(sparsity, distribution), self.device)
 
     @torch.no_grad()
     def prune_to(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
@@ -38,7 +38,7 @@ class SparseNet(ProposedMasks):
         ``scope`` says how the layers share what is kept; None ranks all layers together (global pruning). What is
         sparser already is left as it is.
         """
-        before = self._counts
+        before = self.counts
         ranking = self._rank(score)
         if scope is None:
             floors = constant([self.floor] * len(before), self.device)
@@ -47,15 +47,15 @@ class SparseNet(ProposedMasks):
             shares = self._of_movable(to_device(self.shares(sparsity, scope), self.device))
             # A share may be rounded to more than its layer has left; then others keep the difference.
             budget = self._whole(fill(torch.minimum(shares, before), before, shares.sum()))
-        self._counts = torch.where(self._accept, budget, before)
-        self.pruned = self.pruned + (before - self._counts).sum()
+        self.counts = torch.where(self.accept, budget, before)
+        self.pruned = self.pruned + (before - self.counts).sum()
 
     @torch.no_grad()
     def keep_nonzero(self) -> None:
         """Switch off what is zero, so that a net that was trained sparse goes on with the masks it had."""
         nonzero = [score.count_nonzero().to(self.device) for score in self._scores(magnitude)]
         self._rank(magnitude)
-        self._counts = torch.stack(nonzero) * self._entry_size
+        self.counts = torch.stack(nonzero) * self._entry_size
 
     @torch.no_grad()
     def prune_share(self, rate: float, score: Score, scope: Scope) -> None:
@@ -63,14 +63,14 @@ class SparseNet(ProposedMasks):
         if scope == "uniform":
             self.drop(self._portion(rate, torch.round), score)
             return
-        left = int(self._counts.sum())
+        left = int(self.counts.sum())
         self.prune_to(1 - kept(left, rate) / self.numel, score)
 
     @torch.no_grad()
     def proposed(self) -> dict[str, Tensor]:
         """The masks as proposed so far, in the shapes of the weights; not to be written to."""
         self._settle()
-        pairs = zip(self._movable, self._proposed, strict=True)
+        pairs = zip(self.movable, self._weight_by_weight(), strict=True)
         return {layer.name: mask.view(layer.weight.shape) for layer, mask in pairs}
 
     @torch.no_grad()
@@ -80,14 +80,14 @@ class SparseNet(ProposedMasks):
         ``pruned`` grows by how many fewer weights are active than before, ``regrown`` by how many have returned.
         """
         self._settle()
-        masks, counts, pruned = flat_copies(self._proposed), self._counts, self.pruned
+        masks, counts, pruned = flat_copies(self._proposed), self.counts, self.pruned
         for mask in self._proposed:
-            mask |= self._accept.to(mask.device)
-        sizes = constant([layer.numel for layer in self._movable], self.device)
-        self._counts = torch.where(self._accept, sizes, counts)
+            mask |= self.accept.to(mask.device)
+        sizes = constant([layer.numel for layer in self.movable], self.device)
+        self.counts = torch.where(self.accept, sizes, counts)
         self.prune_to(sparsity, score, scope)
         self._settle()
-        self.pruned = pruned + counts.sum() - self._counts.sum()
+        self.pruned = pruned + counts.sum() - self.counts.sum()
         came = [(mask & ~before).sum().to(self.device) for mask, before in zip(self._proposed, masks, strict=True)]
         self.regrown = self.regrown + (torch.stack(came) * self._entry_size).sum()
 
@@ -98,15 +98,15 @@ class SparseNet(ProposedMasks):
         Also those of layers that cannot move in this proposal: their masks have changed before it.
         """
         self.active = torch.stack([layer.mask.count_nonzero().to(self.device) for layer in self.layers])
-        self._counts = self._of_movable(self.active)
+        self.counts = self._of_movable(self.active)
 
     @torch.no_grad()
     def grow_to_floor(self, score: Score) -> None:
         """Let layers with fewer active weights than the floor grow to it, by the largest scores."""
         self._settle()
-        missing = (self._floors - self._counts).clamp(min=0)
+        missing = (self._floors - self.counts).clamp(min=0)
         self._ranked(score, among=False).select(missing)
-        self._counts = self._counts + missing
+        self.counts = self.counts + missing
 
     @torch.no_grad()
     def regenerate(
@@ -119,7 +119,7 @@ class SparseNet(ProposedMasks):
         """
         moved = self._portion(ratio, rounding)
         self._rank(drop)
-        self._counts = self._counts - moved
+        self.counts = self.counts - moved
         self._grow(moved, grow)  # there is room for as many as have gone
 
     @torch.no_grad()
@@ -128,10 +128,10 @@ class SparseNet(ProposedMasks):
 
         Returns how many went: whole quanta, at most as many as asked, none where a count is below 0.
         """
-        going = torch.minimum(counts * self._accept, self._counts - self._floors).clamp(min=0)
+        going = torch.minimum(counts * self.accept, self.counts - self._floors).clamp(min=0)
         going = going // self.quanta * self.quanta
         self._rank(score)
-        self._counts = self._counts - going
+        self.counts = self.counts - going
         return going
 
     @torch.no_grad()
@@ -139,13 +139,13 @@ class SparseNet(ProposedMasks):
         """Switch off the active weights at these places of each layer, whatever the floor; returns how many went."""
         self._settle()
         going = []
-        for layer, proposed, places in zip(self._movable, self._proposed, where, strict=True):
+        for layer, proposed, places in zip(self.movable, self._proposed, where, strict=True):
             entries = self._entries(layer, places).reshape(-1)
-            leaving = (proposed & entries).logical_and_(self._accept.to(proposed.device))
+            leaving = (proposed & entries).logical_and_(self.accept.to(proposed.device))
             proposed.logical_xor_(leaving)
             going.append(leaving.count_nonzero().to(self.device))
         gone = torch.stack(going) * self._entry_size
-        self._counts = self._counts - gone
+        self.counts = self.counts - gone
         return gone
 
     @torch.no_grad()
@@ -154,13 +154,13 @@ class SparseNet(ProposedMasks):
 
         Rounded down, so that what is then active is a whole number of quanta.
         """
-        after = self._counts + torch.minimum(counts * self._accept, self.room)
-        self._grow((after // self.quanta * self.quanta - self._counts).clamp(min=0), score)
+        after = self.counts + torch.minimum(counts * self.accept, self.room)
+        self._grow((after // self.quanta * self.quanta - self.counts).clamp(min=0), score)
 
     def _grow(self, coming: Tensor, score: Score) -> None:
         self._settle()
         self._ranked(score, among=False).select(coming)
-        self._counts = self._counts + coming
+        self.counts = self.counts + coming
         self.regrown = self.regrown + coming.sum()
 
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
@@ -175,7 +175,7 @@ class SparseNet(ProposedMasks):
         """Weights of each layer that were active at the start of this proposal and lie below ``threshold`` in size."""
         small = [
             (scores.abs() < threshold.to(scores.device)) & self._entries(layer, layer.mask)
-            for layer, scores in zip(self._movable, self._scores(magnitude), strict=True)
+            for layer, scores in zip(self.movable, self._scores(magnitude), strict=True)
         ]
         return torch.stack([places.count_nonzero().to(self.device) for places in small]) * self._entry_size
 
@@ -184,13 +184,13 @@ class SparseNet(ProposedMasks):
         """The mean absolute score of the weights of each layer that were active at the start of this proposal."""
         sums = [
             torch.where(self._entries(layer, layer.mask), scores, 0).abs().sum(dtype=torch.float64).to(self.device)
-            for layer, scores in zip(self._movable, self._scores(score), strict=True)
+            for layer, scores in zip(self.movable, self._scores(score), strict=True)
         ]
         return torch.stack(sums) * self._entry_size / self._of_movable(self.active).clamp(min=1)
 
     def lacking(self, sparsity: float) -> Tensor:
         """How many weights the proposal still lacks to leave that sparsity; 0 if it has enough."""
-        return (self._left_by(sparsity) - self._counts.sum()).clamp(min=0)
+        return (self._left_by(sparsity) - self.counts.sum()).clamp(min=0)
 
     def share_out(self, total: Tensor, shares: Tensor) -> Tensor:
         """``total`` weights divided among the layers in proportion to ``shares``, as there is room, in whole quanta."""
