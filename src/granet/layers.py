@@ -113,59 +113,73 @@ def find_layers(
     Frozen weights are left out.
     """
     include, exclude = _globs("include", include), _globs("exclude", exclude)
-    aliases: dict[int, list[str]] = {}
-    parameters: dict[int, nn.Parameter] = {}
-    default: set[int] = set()
-    sparse_gradients: set[int] = set()
-    transposed_groups: dict[int, int] = {}
+    candidates = _candidates(model)
+    default = [one for one in candidates if one.default]
+    known = f"convolution and linear weights here: {_some([one.names[0] for one in default])}"
+    used: set[str] = set()
+    chosen: list[_Candidate] = []
+    for one in candidates:
+        if not one.default and not set(one.names) & set(include):
+            continue
+        hits, misses = _matching(include, one.names), _matching(exclude, one.names)
+        used |= hits | misses
+        if hits and not misses and one.parameter.requires_grad and _has_elements(one.parameter, one.names[0]):
+            _check_kind(one)
+            chosen.append(one)
+    for option, globs in (("include", include), ("exclude", exclude)):
+        for glob in globs:
+            if glob not in used and glob != "*":
+                raise ValueError(f"{option}={glob!r}: matches no sparsifiable weight; {known}")
+    if not chosen:
+        if not default:
+            raise ValueError(f"model: no sparsifiable weight in {type(model).__name__}; {known}")
+        if not any(one.parameter.requires_grad for one in default):
+            raise ValueError(
+                f"model: every convolution and linear weight of {type(model).__name__} is frozen, requires_grad=False"
+            )
+        raise ValueError(f"include={include!r}, exclude={exclude!r}: leave no weight; {known}")
+    layers = [
+        SparseLayer(one.names[0], one.parameter, index, seed, one.transposed_groups) for index, one in enumerate(chosen)
+    ]
+    lay_in_a_row(layers)
+    return layers
+
+
+@dataclass
+class _Candidate:
+    """A parameter of the model, with all that its modules say about it."""
+
+    parameter: nn.Parameter
+    names: list[str] = field(default_factory=list)
+    default: bool = False
+    """The weight of a convolution or a linear layer."""
+    transposed_groups: int = 0
+    sparse_gradients: bool = False
+
+
+def _candidates(model: nn.Module) -> list[_Candidate]:
+    """Every parameter once, a tied one with all of its names."""
+    found: dict[int, _Candidate] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):
         for short, parameter in module._parameters.items():
             if parameter is None:
                 continue
-            name = plain_name(f"{prefix}.{short}" if prefix else short)
-            aliases.setdefault(id(parameter), []).append(name)
-            parameters[id(parameter)] = parameter
+            one = found.setdefault(id(parameter), _Candidate(parameter))
+            one.names.append(plain_name(f"{prefix}.{short}" if prefix else short))
             if short == "weight" and isinstance(module, SPARSIFIABLE):
-                default.add(id(parameter))
+                one.default = True
                 if isinstance(module, _ConvNd) and module.transposed:
-                    transposed_groups.setdefault(id(parameter), module.groups)
+                    one.transposed_groups = one.transposed_groups or module.groups
             elif isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
-                sparse_gradients.add(id(parameter))
+                one.sparse_gradients = True
+    return list(found.values())
 
-    used: set[str] = set()
-    chosen: list[tuple[str, nn.Parameter]] = []
-    for key, parameter in parameters.items():
-        names = aliases[key]
-        if key not in default and not set(names) & set(include):
-            continue
-        hits = _matching(include, names)
-        misses = _matching(exclude, names)
-        used |= hits | misses
-        if hits and not misses and parameter.requires_grad and _has_elements(parameter, names[0]):
-            if parameter.ndim < 2 or not parameter.is_floating_point():
-                raise ValueError(f"include={names[0]!r}: must be a floating-point weight of two or more dimensions")
-            if key in sparse_gradients - default:  # tied to a linear layer its gradient is dense
-                raise ValueError(f"include={names[0]!r}: its gradients would be sparse tensors; give it sparse=False")
-            chosen.append((names[0], parameter))
 
-    for option, globs in (("include", include), ("exclude", exclude)):
-        for glob in globs:
-            if glob not in used and glob != "*":
-                raise ValueError(f"{option}={glob!r}: matches no sparsifiable weight; {_known(aliases, default)}")
-    if not chosen:
-        if default and not any(parameters[key].requires_grad for key in default):
-            raise ValueError(
-                f"model: every convolution and linear weight of {type(model).__name__} is frozen, requires_grad=False"
-            )
-        if default:
-            raise ValueError(f"include={include!r}, exclude={exclude!r}: leave no weight; {_known(aliases, default)}")
-        raise ValueError(f"model: no sparsifiable weight in {type(model).__name__}; {_known(aliases, default)}")
-    layers = [
-        SparseLayer(name, parameter, index, seed, transposed_groups.get(id(parameter), 0))
-        for index, (name, parameter) in enumerate(chosen)
-    ]
-    lay_in_a_row(layers)
-    return layers
+def _check_kind(one: _Candidate) -> None:
+    if one.parameter.ndim < 2 or not one.parameter.is_floating_point():
+        raise ValueError(f"include={one.names[0]!r}: must be a floating-point weight of two or more dimensions")
+    if one.sparse_gradients and not one.default:  # tied to a linear layer its gradient is dense
+        raise ValueError(f"include={one.names[0]!r}: its gradients would be sparse tensors; give it sparse=False")
 
 
 def lay_in_a_row(layers: Sequence[SparseLayer]) -> None:
@@ -213,7 +227,5 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return unwrapped(inner.module) if isinstance(inner, DistributedDataParallel) else inner
 
 
-def _known(aliases: dict[int, list[str]], default: set[int]) -> str:
-    names = [aliases[key][0] for key in aliases if key in default]
-    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return f"convolution and linear weights here: {shown or 'none'}"
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "") or "none"
