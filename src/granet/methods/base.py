@@ -21,7 +21,7 @@ from granet.layers import SparseLayer
 from granet.methods.gradient_memory import GradientMemory, Momentum
 from granet.methods.registry import method_name, register
 from granet.net import SparseNet
-from granet.patterns import Groups, check_pattern, parse_pattern
+from granet.patterns import Groups, parse_pattern
 from granet.plain_numbers import plain
 
 __all__ = ["DenseGradient", "Method", "end_step", "periodic", "recorded", "register"]
@@ -78,10 +78,11 @@ class Method(ABC):
             raise ValueError(
                 f"pattern={self.pattern!r}: must be weight, {method_name(self)} works on single weights only"
             )
-        if isinstance(pattern, Groups) and pattern.kind not in self.takes_groups:
-            allowed = ", ".join(("weight", "filter", *self.takes_groups)) + " or blocks such as 4x1"
-            raise ValueError(f"pattern={self.pattern!r}: must be {allowed} for {method_name(self)}")
-        check_pattern(self.pattern, self.sparsity)
+        if isinstance(pattern, Groups):
+            if pattern.kind not in self.takes_groups:
+                allowed = ", ".join(("weight", "filter", *self.takes_groups)) + " or blocks such as 4x1"
+                raise ValueError(f"pattern={self.pattern!r}: must be {allowed} for {method_name(self)}")
+            pattern.check_sparsity(self.sparsity)
 
     @property
     def dense_gradient(self) -> DenseGradient:

@@ -1,6 +1,6 @@
 """What is kept or dropped together, or apart; and the units of that, for methods that do more than rank."""
 
-from granet.patterns.patterns import FILTERS, Blocks, Groups, Pattern, check_fit, check_pattern, parse_pattern
+from granet.patterns.patterns import FILTERS, Blocks, Groups, Pattern, check_fit, parse_pattern
 from granet.patterns.units import SINGLE, Units, units_of
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Pattern",
     "Units",
     "check_fit",
-    "check_pattern",
     "parse_pattern",
     "units_of",
 ]

@@ -95,6 +95,13 @@ class Groups:
     def kind(self) -> str:
         return "N:M" if self.size else self.text
 
+    def check_sparsity(self, sparsity: float) -> None:
+        """ValueError if the pattern fixes another sparsity than this."""
+        if self.size and self.keep:
+            fixed = 1 - self.keep / self.size
+            if not math.isclose(sparsity, fixed, abs_tol=1e-6):
+                raise ValueError(f"sparsity={sparsity!r}: must be {fixed:.7g}, which pattern={self.text!r} fixes")
+
     def misfit(self, layer: SparseLayer) -> str | None:
         """Why the pattern does not divide that layer, if so."""
         inputs = _shape(layer)[1]
@@ -150,15 +157,6 @@ def parse_pattern(text: str) -> Pattern | None:
         f"pattern={text!r}: must be weight, filter, fan-in, blocks of rows x columns such as 4x1, "
         "or N:M with N below M such as 2:4"
     )
-
-
-def check_pattern(text: str, sparsity: float) -> None:
-    """ValueError if there is no such pattern, or if it fixes another sparsity than this."""
-    pattern = parse_pattern(text)
-    if isinstance(pattern, Groups) and pattern.size and pattern.keep:
-        fixed = 1 - pattern.keep / pattern.size
-        if not math.isclose(sparsity, fixed, abs_tol=1e-6):
-            raise ValueError(f"sparsity={sparsity!r}: must be {fixed:.7g}, which pattern={text!r} fixes")
 
 
 def check_fit(pattern: Pattern, layers: Sequence[SparseLayer]) -> None:
