@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from granet.studies import beyond_page, results_page, zoo_page
+from granet.studies import results_page
 from granet.studies.compare import Comparison, compare
 from granet.studies.reproducible import PAGES, Selection, write_page
 from granet.studies.results import keep, read_results
-from granet.studies.results_figure import against_flops, against_sparsity
+from granet.studies.results_figure import against_sparsity
 from granet.studies.results_page import measured, with_results
 from granet.studies.tables import Cell, cells
 from granet.studies.wording import NAMES, in_words
@@ -96,18 +96,3 @@ class AccuracyTable:
         pairs = ((asked.models, cell.model), (asked.data, cell.data), (asked.rows, cell.row))
         chosen = all(not several or one in several for several, one in pairs)
         return chosen and (not asked.sparsities or cell.sparsity in asked.sparsities)
-
-
-def main_table(selection: Selection) -> AccuracyTable:
-    """The paper's main table, which the README begins with."""
-    return AccuracyTable("cifar-main", selection, readme=True)
-
-
-def zoo(selection: Selection) -> AccuracyTable:
-    """Every method once."""
-    return AccuracyTable("zoo", selection, zoo_page.page, figure=None, whole=(0,))
-
-
-def beyond(selection: Selection) -> AccuracyTable:
-    """What goes past the paper, told by accuracy and FLOPs."""
-    return AccuracyTable("beyond", selection, beyond_page.page, against_flops)
