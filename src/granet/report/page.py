@@ -9,7 +9,7 @@ from html import escape
 
 from granet import __version__
 from granet.report import draw
-from granet.report.budget import fixed_budgets
+from granet.report.budget import fixed_counts
 from granet.report.curves import Curves, counted, curves_of
 from granet.report.figures import svg
 from granet.report.html import Cell, document, figure, number, swatch, table
@@ -147,7 +147,7 @@ def _one_run(run: ReportedRun, label: str, colour: str, name: str, opened: bool)
 
 def _budget(run: ReportedRun, label: str, colour: str, name: str) -> str:
     """How the active weights are shared among the layers, beside ERK and uniform: drawn, and in exact numbers."""
-    fixed = fixed_budgets(run.layers)
+    fixed = fixed_counts([layer.shape for layer in run.layers], sum(layer.active for layer in run.layers))
     described = f"Dots: density of each of the {len(run.layers)} sparse layers; numbers in the table below"
     paint = partial(draw.layer_budget, run=run, colour=colour, fixed=fixed)
     caption = (
