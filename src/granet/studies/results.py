@@ -12,7 +12,7 @@ from typing import Any
 from granet.files import read_json, write_text
 from granet.training.recipe import Recipe
 from granet.training.records import best_on_test
-from granet.training.rundir import LAYERS, UPDATES, RunDir
+from granet.training.rundir import LAYERS, UPDATES, RunDir, read_lines
 
 COLUMNS = (
     "method",
@@ -43,7 +43,7 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
         summary = folder.summary
         if summary is None:
             continue
-        environment = read_json(folder.path / "config.json", lambda config: config["environment"])
+        environment = folder.environment
         if not (records := folder.records[recipe.branch_epoch :]):
             raise ValueError(f"{folder.path / 'metrics.jsonl'}: must have the epochs of the run")
         best, as_paper = summary.best_test_accuracy, best_on_test(records)
@@ -73,11 +73,6 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
 
 def log(folder: RunDir) -> dict[str, Any]:
     """All that is worth keeping of a finished run, without its weights."""
-
-    def lines(name: str) -> list[Any]:
-        path = folder.path / name
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
     config = read_json(folder.path / "config.json", dict)
     branched = config["recipe"].get("branch_epoch", 0)  # up to there the records are those of another run
     layers = folder.path / LAYERS
@@ -85,8 +80,8 @@ def log(folder: RunDir) -> dict[str, Any]:
         **config,
         "summary": read_json(folder.path / "summary.json", dict),
         "layers": read_json(layers, list) if layers.exists() else [],
-        "epochs": lines("metrics.jsonl")[branched:],
-        "updates": lines(UPDATES),
+        "epochs": list(read_lines(folder.path / "metrics.jsonl", dict))[branched:],
+        "updates": list(read_lines(folder.path / UPDATES, dict)),
     }
 
 

@@ -1,9 +1,11 @@
-"""What a run reports: one record per epoch, and the figures that come out at the end."""
+"""What a run reports: one record per epoch, and the figures that come out at the end; both checked when read again."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,47 @@ def best_on_test(records: Sequence[EpochRecord]) -> EpochRecord:
 
 def _at_final_sparsity(records: Sequence[EpochRecord]) -> list[EpochRecord]:
     return [record for record in records if record.sparsity == records[-1].sparsity]
+
+
+def read_epoch(values: Any) -> EpochRecord:
+    """The record in a line of `metrics.jsonl`."""
+    record = EpochRecord(**checked(EpochRecord, values))
+    for name, value in (record.observed or {}).items():
+        if value is not None:
+            check_number(f"observed {name}", value)
+    return record
+
+
+def read_summary(values: Any) -> Summary:
+    """The figures in `summary.json`."""
+    return Summary(**checked(Summary, values))
+
+
+def checked(kind: type, values: Any) -> dict[str, Any]:
+    """`values` for the fields of `kind`: of the right type, with NaN for null where a number must be."""
+    found = dict(**values)
+    for field in fields(kind):
+        if field.name not in found:
+            continue
+        value, allowed = found[field.name], str(field.type)
+        if allowed == "str" and not isinstance(value, str):
+            raise ValueError(f"{field.name}={value!r} is not a text")
+        if allowed == "bool" and not isinstance(value, bool):
+            raise ValueError(f"{field.name}={value!r} is neither true nor false")
+        if not allowed.startswith(("int", "float")):
+            continue
+        if value is not None:
+            check_number(field.name, value)
+        elif "None" not in allowed:
+            found[field.name] = math.nan
+    return found
+
+
+def check_number(name: str, value: Any) -> None:
+    """A whole number of hundreds of digits is none: nothing can be drawn of it."""
+    if not isinstance(value, int | float):
+        raise ValueError(f"{name}={value!r} is not a number")
+    try:
+        float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} is too large a number") from error

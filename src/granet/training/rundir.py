@@ -27,11 +27,11 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -42,12 +42,14 @@ from granet import __version__
 from granet.files import atomic, parse_json, read_json, unfinished, write_text, writing_to
 from granet.sparsifier import Sparsifier, UpdateRecord
 from granet.training.recipe import Recipe
-from granet.training.records import EpochRecord, Summary
+from granet.training.records import EpochRecord, Summary, read_epoch, read_summary
 
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
+
+T = TypeVar("T")
 
 LAYERS, UPDATES, WEIGHTS = "layers.json", "updates.jsonl", "model.safetensors"
 
@@ -129,20 +131,20 @@ class RunDir:
         return read_json(self.path / "config.json", lambda values: Recipe.from_dict(values["recipe"]))
 
     @property
+    def environment(self) -> dict[str, Any]:
+        """The versions and the device that it ran on."""
+        return read_json(self.path / "config.json", lambda values: dict(values["environment"]))
+
+    @property
     def records(self) -> list[EpochRecord]:
         """The epochs so far, those before a branch included."""
-        path = self.path / "metrics.jsonl"
-        lines = path.read_bytes().splitlines() if path.exists() else []
-        return [
-            parse_json(f"{path}, line {number}", line, lambda values: EpochRecord(**values))
-            for number, line in enumerate(lines, start=1)
-        ]
+        return list(read_lines(self.path / "metrics.jsonl", read_epoch, growing=self.summary is None))
 
     @property
     def summary(self) -> Summary | None:
         """The final figures, if the run is finished; ValueError that names the file if it is damaged."""
         path = self.path / "summary.json"
-        return read_json(path, _summary) if path.exists() else None
+        return read_json(path, read_summary) if path.exists() else None
 
     def check_images(self, images: Mapping[str, Any]) -> None:
         """ValueError if the run that is there was trained on others; one of before they were written down may pass."""
@@ -206,6 +208,14 @@ class RunDir:
         write_text(self.path / name, json.dumps(value, indent=2) + "\n")
 
 
+def read_lines(path: Path, build: Callable[[Any], T], growing: bool = False) -> Iterator[T]:
+    """One value per line; none if there is no such file. The last line of a file that grows may be half there yet."""
+    if path.exists():
+        *lines, rest = path.read_bytes().split(b"\n")
+        for number, line in enumerate([*lines, rest] if rest and not growing else lines, start=1):
+            yield parse_json(f"{path}, line {number}", line, build)
+
+
 def run_name(recipe: Recipe) -> str:
     """What the run is, in words, and a hash of all settings that are not the defaults.
 
@@ -219,14 +229,6 @@ def run_name(recipe: Recipe) -> str:
     differs = {key: value for key, value in recipe.to_dict().items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:8]
     return "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
-
-
-def _summary(values: Any) -> Summary:
-    summary = Summary(**values)
-    for name, value in asdict(summary).items():
-        if not isinstance(value, int | float | None):
-            raise ValueError(f"{name}={value!r} is not a number")
-    return summary
 
 
 def _line(record: EpochRecord | UpdateRecord) -> str:
