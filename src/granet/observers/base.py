@@ -50,6 +50,7 @@ class Observer(ABC):
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
+        self._layers = watched.layers
 
     def after_step(self, updated: bool) -> None:  # noqa: B027 (not every observer looks at steps)
         """An optimizer step is done, gradients are still there; ``updated`` if the masks were updated after it."""

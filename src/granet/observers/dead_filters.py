@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from granet.observers.base import Observer, Watched
+from granet.observers.base import Observer
 from granet.patterns import FILTERS
 
 
@@ -18,10 +18,6 @@ class DeadFilters(Observer):
 
     cost: ClassVar[str] = "one pass over the masks at the end of an epoch"
     needs_masks: ClassVar[bool] = True
-
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._layers = watched.layers
 
     @torch.no_grad()
     def epoch(self) -> dict[str, float]:

@@ -22,7 +22,6 @@ class EverActive(Observer):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._layers = watched.layers
         self._ever = [layer.mask.clone() for layer in self._layers]
 
     def after_step(self, updated: bool) -> None:

@@ -27,10 +27,10 @@ class GradientNorm(Observer):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._now = [layer.mask for layer in watched.layers]
+        self._now = [layer.mask for layer in self._layers]
         self._before = [mask.clone() for mask in self._now]
         """As they were in the step, while they may be new already."""
-        masks = {id(layer.weight): mask for layer, mask in zip(watched.layers, self._before, strict=True)}
+        masks = {id(layer.weight): mask for layer, mask in zip(self._layers, self._before, strict=True)}
         self._parameters = [(one, masks.get(id(one))) for one in watched.model.parameters() if one.requires_grad]
         self._sums = torch.zeros(4, dtype=torch.float64, device=watched.device)  # norms, steps; the same after updates
         self._just_updated = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -25,7 +25,6 @@ class Overlap(Observer):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._layers = watched.layers
         self._before = [layer.mask.clone() for layer in self._layers]
         self._sums = torch.zeros(3, dtype=torch.float64, device=watched.device)  # jaccard, kept, updates
 
@@ -33,15 +32,14 @@ class Overlap(Observer):
     def after_step(self, updated: bool) -> None:
         if not updated:
             return
-        both, either, first = (self._count(which) for which in (torch.logical_and, torch.logical_or, _first))
-        self._sums += torch.stack([both / either, both / first, torch.ones_like(both)])
-        for before, layer in zip(self._before, self._layers, strict=True):
-            before.copy_(layer.mask)
+        pairs = [(before, layer.mask) for before, layer in zip(self._before, self._layers, strict=True)]
+        both, either = self._count(a & b for a, b in pairs), self._count(a | b for a, b in pairs)
+        self._sums += torch.stack([both / either, both / self._count(self._before), torch.ones_like(both)])
+        for before, after in pairs:
+            before.copy_(after)
 
-    def _count(self, which: Any) -> Tensor:
-        pairs = zip(self._before, self._layers, strict=True)
-        counts = [which(before, layer.mask).count_nonzero().to(self._sums.device) for before, layer in pairs]
-        return torch.stack(counts).sum().double()
+    def _count(self, masks: Iterable[Tensor]) -> Tensor:
+        return torch.stack([mask.count_nonzero().to(self._sums.device) for mask in masks]).sum().double()
 
     def epoch(self) -> dict[str, float]:
         jaccard, kept, updates = self._sums.tolist()
@@ -54,7 +52,3 @@ class Overlap(Observer):
     def load(self, state: Mapping[str, Any]) -> None:
         unpack_all(state["before"], self._before)
         self._sums.copy_(state["sums"])
-
-
-def _first(before: Tensor, after: Tensor) -> Tensor:
-    return before

@@ -29,7 +29,6 @@ class Survival(Observer):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._layers = watched.layers
         self._updates = 0
         self._born = [layer.mask.to(torch.int32).sub_(1) for layer in self._layers]  # the update, or one of the above
         self._sums = torch.zeros(3, dtype=torch.int64, device=watched.device)  # regrown, lost, their ages

@@ -237,7 +237,7 @@ def _train(
 ) -> None:
     """Whatever goes wrong with this run is told and stays here."""
     try:
-        with building or threading.Lock():
+        with building or nullcontext():
             run = Run(recipe, read(), place.device, place.out, workers=place.workers)
         for record in run.epochs(place.checkpoint_every, stop):
             tell(Event(recipe, record))
