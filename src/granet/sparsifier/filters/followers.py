@@ -118,7 +118,25 @@ class Followers:
 
 def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Followers:
     """Find biases by the module that owns a weight, all else by tracing the model; warn of what cannot be held."""
-    followers = _find_followers(model, layers, optimizer)
+    names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    model = unwrapped(model)
+    modules = dict(model.named_modules())
+    followers = Followers(layers)
+    for layer in layers:
+        for name, module in modules.items():
+            if getattr(module, "weight", None) is layer.weight and _outputs(module, layer):
+                _lead(followers, layer, name, module, names, trained)
+    graph = _traced(model)
+    if graph is not None:
+        for leader, name, norm in _norms_behind(followers.leaders, graph, modules):
+            followers.norms.append((leader, norm))
+            _lead(followers, leader, name, norm, names, trained)
+        followers.flow = trace_channels(graph, modules)
+        elsewhere = {node.target for node in graph.nodes if node.op == "get_attr"}
+        for name, weight in _only_read(followers.flow.reads, model, trained, elsewhere):
+            itself = next((layer for layer in layers if layer.weight is weight), None)
+            followers.readers[name] = Reader(modules[name], _masked(weight, names), itself)
     if followers.loose:
         _warn(
             f"{', '.join(followers.loose)}: trained by another optimizer, so dropped filters go on adding it to what "
@@ -128,42 +146,35 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
     return followers
 
 
-def _find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Followers:
-    names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    model = unwrapped(model)
-    modules = dict(model.named_modules())
-    followers = Followers(layers)
-    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    for layer in layers:
-        for name, module in modules.items():
-            if getattr(module, "weight", None) is layer.weight and _outputs(module, layer):
-                _lead(followers, layer, name, module, names, trained)
+def _traced(model: nn.Module) -> fx.Graph | None:
     try:
-        graph = fx.Tracer().trace(model)
+        return fx.Tracer().trace(model)
     except Exception as error:  # a stranger's forward may raise anything
         reason = str(error).strip().splitlines() or [type(error).__name__]
         _warn(
             f"the model cannot be traced ({reason[0]}), so batch norms still add their bias to dropped filters, "
             "and later layers keep their weights for them"
         )
-        return followers
+        return None
+
+
+def _norms_behind(
+    leaders: Mapping[str, SparseLayer], graph: fx.Graph, modules: Mapping[str, nn.Module]
+) -> list[tuple[SparseLayer, str, _BatchNorm]]:
+    """Batch norms that are called once, on what a leader outputs, each with that leader and its own name."""
     calls = [node for node in graph.nodes if node.op == "call_module"]
     once = {name for name, count in Counter(node.target for node in calls).items() if count == 1}
-    led = [(leader, user) for node in calls if (leader := followers.leaders.get(node.target)) for user in node.users]
-    for leader, user in led:
+    found = []
+    for leader, user in [
+        (leaders[node.target], user) for node in calls if node.target in leaders for user in node.users
+    ]:
         norm = modules.get(str(user.target)) if user.op == "call_module" else None
         width = len(_active(leader))  # another one is that of a norm over the places of [batch, places, channels]
         if isinstance(norm, _BatchNorm) and user.target in once and norm.num_features == width:
-            followers.norms.append((leader, norm))
-            _lead(followers, leader, str(user.target), norm, names, trained)
+            found.append((leader, str(user.target), norm))
         if user.op == "output":
             _warn(f"a dropped row of {leader.name!r} is an output of the model; exclude=({leader.name!r},) spares it")
-    followers.flow = trace_channels(graph, modules)
-    elsewhere = {node.target for node in graph.nodes if node.op == "get_attr"}
-    for name, weight in _only_read(followers.flow.reads, model, trained, elsewhere):
-        itself = next((layer for layer in layers if layer.weight is weight), None)
-        followers.readers[name] = Reader(modules[name], _masked(weight, names), itself)
-    return followers
+    return found
 
 
 def _outputs(module: nn.Module, filters: SparseLayer) -> bool:
