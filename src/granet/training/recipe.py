@@ -20,7 +20,6 @@ PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("multistep", "cosine")
 _FINITE = "must be finite"
 _FRACTIONS = ("float", "float | None", float, float | None)  # as a dataclass may write their type
-_TIMES = {"warm_up"}
 _INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
     "milestones": ((int, str), "times: steps, or text such as '50%'"),
     "keep": ((int,), "whole numbers"),
@@ -185,7 +184,7 @@ def check_type(name: str, value: object) -> None:
     wanted = type(Recipe.__dataclass_fields__[name].default)
     good = {float: (int, float), tuple: (list, tuple)}.get(wanted, (wanted,))
     kind = "list" if wanted is tuple else wanted.__name__
-    if name in _TIMES:
+    if name == "warm_up":
         good, kind = (int, str), "int (steps) or str (such as '5ep' or '2%')"
     is_it = isinstance(value, good) and (wanted is bool or not isinstance(value, bool))
     _check(name, value, is_it, f"must be of type {kind}")
