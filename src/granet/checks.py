@@ -16,6 +16,12 @@ def check_share(field: str, value: float) -> None:
         raise ValueError(f"{field}={value!r}: must be in [0, 1)")
 
 
+def check_rate(field: str, value: float) -> None:
+    """A share of weights to prune: something, but not everything."""
+    if not isinstance(value, int | float) or not 0 < value < 1:
+        raise ValueError(f"{field}={value!r}: must be in (0, 1)")
+
+
 def check_items(field: str, values: Sequence[object], kinds: tuple[type, ...], words: str) -> None:
     """All values of a field that is a list are of these kinds, told in ``words``; a bool is no number."""
     if any(not isinstance(value, kinds) or isinstance(value, bool) for value in values):

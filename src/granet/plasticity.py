@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from granet.checks import check_count
+from granet.checks import check_count, check_rate
 from granet.methods import Method
-from granet.methods.prune_once import PruneAndRegenerate, PruneOnce, check_rate
+from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
 from granet.net import Scope
 from granet.sparsifier import sparsify
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from granet.checks import check_choice
+from granet.checks import check_choice, check_rate
 from granet.clock import Clock
 from granet.methods.base import Method, register
 from granet.net import Scope, SparseNet
@@ -88,9 +88,3 @@ class PruneAndRegenerate(PruneOnce):
     def update(self, net: SparseNet, clock: Clock) -> None:
         lost = net.memory["pruned"]
         net.grow(lost[torch.tensor([layer.index for layer in net.movable], device=lost.device)], gradient)
-
-
-def check_rate(field: str, value: float) -> None:
-    """A share of weights to prune: something, but not everything."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise ValueError(f"{field}={value!r}: must be in (0, 1)")

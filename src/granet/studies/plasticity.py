@@ -20,9 +20,9 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from granet.checks import check_choice, check_count, check_items, check_share
+from granet.checks import check_choice, check_count, check_items, check_rate, check_share
 from granet.methods import Static
-from granet.methods.prune_once import PruneOnce, check_rate
+from granet.methods.prune_once import PruneOnce
 from granet.sparsifier import sparsify
 from granet.training.feeds import Data
 from granet.training.recipe import DENSE, Recipe

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from granet.checks import check_share
+from granet.checks import check_rate, check_share
 from granet.methods import Method
 from granet.sparsifier import Sparsifier, sparsify
 
@@ -31,8 +31,7 @@ def round_sparsities(sparsity: float, share: float = 0.2) -> list[float]:
     [0.2, 0.36, 0.488, 0.59, 0.6]
     """
     check_share("sparsity", sparsity)
-    if not 0 < share < 1:
-        raise ValueError(f"share={share!r}: must be in (0, 1)")
+    check_rate("share", share)
     rounds: list[float] = []
     while (gone := 1 - (1 - share) ** (len(rounds) + 1)) < sparsity - 1e-9:  # no round for what is but rounding
         rounds.append(gone)
