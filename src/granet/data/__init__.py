@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Callable
+from functools import partial
 
 from granet.data.checksums import CheckResult, check
-from granet.data.cifar import cifar10, cifar100
+from granet.data.cifar import CIFAR10, CIFAR100, load_cifar
 from granet.data.dataset import ImageSet
 from granet.data.digits import digits
 from granet.data.files import MissingDataError, data_folder
@@ -33,7 +35,12 @@ __all__ = [
     "load",
 ]
 
-_FROM_FILES = {"cifar10": cifar10, "cifar100": cifar100, "mnist": mnist, "fashion-mnist": fashion_mnist}
+_FROM_FILES: dict[str, Callable[..., ImageSet]] = {
+    "cifar10": partial(load_cifar, CIFAR10),
+    "cifar100": partial(load_cifar, CIFAR100),
+    "mnist": mnist,
+    "fashion-mnist": fashion_mnist,
+}
 
 
 def list_datasets() -> tuple[str, ...]:

@@ -25,7 +25,7 @@ class CifarSet:
 
     `mean` and `std` are those of the code released with the paper, not recomputed; CIFAR-10's std is the widespread
     mean of per-image deviations, about 0.8 of the deviation over all pixels. `val` is the default size of the
-    validation part.
+    validation part: without one, as the paper trains on CIFAR-100, there is nothing to choose an epoch on.
     """
 
     name: str
@@ -77,22 +77,6 @@ CIFAR100 = CifarSet(
 )
 
 
-def cifar10(data_dir: str | os.PathLike[str] | None = None, val: int | None = None) -> ImageSet:
-    """CIFAR-10. By default the last 5,000 training images are for validation and the first 45,000 are trained on.
-
-    That is what the paper's CIFAR-10 figures were trained on. `val=0` trains on all 50,000.
-    """
-    return _load(CIFAR10, data_dir, val)
-
-
-def cifar100(data_dir: str | os.PathLike[str] | None = None, val: int | None = None) -> ImageSet:
-    """CIFAR-100, the 100 fine labels. By default all 50,000 training images are trained on, as in the paper.
-
-    There is then no validation part to choose anything on; `val=5000` holds the last 5,000 images out.
-    """
-    return _load(CIFAR100, data_dir, val)
-
-
 def parse_batch(path: str, data: bytes, spec: CifarSet) -> tuple[Bytes, Bytes]:
     """Images (N, 3, 32, 32) and labels (N,) of one python or binary batch; `path` is for messages."""
     parse = _parse_binary if path.endswith(".bin") else _parse_pickle
@@ -106,7 +90,8 @@ def parse_batch(path: str, data: bytes, spec: CifarSet) -> tuple[Bytes, Bytes]:
     return images.reshape(-1, 3, SIDE, SIDE), labels
 
 
-def _load(spec: CifarSet, data_dir: str | os.PathLike[str] | None, val: int | None) -> ImageSet:
+def load_cifar(spec: CifarSet, data_dir: str | os.PathLike[str] | None, val: int | None) -> ImageSet:
+    """The set, of CIFAR-100 with its 100 fine labels; the last `val` training images, or the default, validate."""
     advice = (
         f"Get {spec.python.archive} (or {spec.binary.archive}) from Alex Krizhevsky's CIFAR page, "
         "https://www.cs.toronto.edu/~kriz/cifar.html, and put it, packed or unpacked,"
