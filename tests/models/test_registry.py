@@ -48,8 +48,10 @@ def test_import_path_is_given_the_facts_it_takes_and_the_options_asked_for() -> 
 
 
 def test_class_on_a_module_is_a_factory_too() -> None:
-    model = create_model("granet.models.digits:DigitsNet", num_classes=10, classes=4)
+    model = create_model("granet.models.digits:DigitsNet", num_classes=4)
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 4)
+    model = create_model("torch.nn:Linear", num_classes=10, in_features=8, out_features=4)
+    assert model(torch.zeros(2, 8)).shape == (2, 4)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from granet.models.digits import digits_net
+from granet.models.digits import DigitsNet
 from granet.models.resnet import resnet50, resnet50_cifar, resnet_cifar
 from granet.models.vgg import vgg19
 from granet.plain_numbers import plain
@@ -27,7 +27,7 @@ Factory = Callable[..., nn.Module]
 
 
 _FACTORIES: dict[str, Factory] = {
-    "digits_net": digits_net,
+    "digits_net": DigitsNet,
     "resnet20": partial(resnet_cifar, 20),
     "resnet32": partial(resnet_cifar, 32),
     "resnet50": resnet50,

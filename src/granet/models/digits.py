@@ -13,28 +13,23 @@ class DigitsNet(nn.Module):
     choose from, and small enough that an epoch takes well under a second on a CPU.
     """
 
-    def __init__(self, classes: int = 10, channels: int = 1) -> None:
+    def __init__(self, *, num_classes: int = 10, in_channels: int = 1) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            *_conv(channels, 32),
+            *_conv(in_channels, 32),
             *_conv(32, 64),
             nn.MaxPool2d(2),
             *_conv(64, 128),
             nn.MaxPool2d(2),
         )
         self.hidden = nn.Sequential(nn.Linear(128 * 2 * 2, 128, bias=False), nn.BatchNorm1d(128), nn.ReLU(inplace=True))
-        self.classifier = nn.Linear(128, classes)
+        self.classifier = nn.Linear(128, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of shape (N, classes) for images of shape (N, channels, 8, 8)."""
+        """Logits of shape (N, num_classes) for images of shape (N, in_channels, 8, 8)."""
         hidden = self.hidden(self.features(x).flatten(1))
         logits: Tensor = self.classifier(hidden)
         return logits
-
-
-def digits_net(*, num_classes: int = 10, in_channels: int = 1) -> DigitsNet:
-    """`DigitsNet`, by the argument names that `create_model` knows for every network."""
-    return DigitsNet(classes=num_classes, channels=in_channels)
 
 
 def _conv(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
