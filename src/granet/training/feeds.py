@@ -103,6 +103,7 @@ class FolderBatches:
     def epoch(self, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         keys, size = self._folder.keys(int(self.random_state)), self._batch_size
         self.random_state = self.random_state + 1
+        # whole batches alone, and files of skipped ones are not read
         batches = [keys[number * size : (number + 1) * size] for number in range(skip, len(self))]
         for images, labels in _read(_loader(self._folder, self._device, self._workers, batch_sampler=batches)):
             yield self._normalise(images.to(self._device, non_blocking=True)), labels.to(self._device)
