@@ -166,6 +166,21 @@ def test_synflow_in_one_round_keeps_the_largest_flow() -> None:
     check(sparsifier, top(scores, 0.8))
 
 
+def test_synflow_makes_biases_and_batch_norm_positive_too() -> None:
+    """As the authors' code does with all that is in the state; a fresh batch norm, without biases, would not tell."""
+
+    def signed() -> nn.Sequential:
+        model = vgg(width=8, convolutions=4, bias=True)
+        for module in model:
+            if isinstance(module, nn.BatchNorm2d):
+                for value in (module.weight.data, module.bias.data, module.running_mean):
+                    nn.init.normal_(value)
+        return model
+
+    scores = {name: score.numpy() for name, score in flow(signed()).items()}
+    check(sparsified(signed(), granet.SynFlow(sparsity=0.8, rounds=1), batches=IMAGES), top(scores, 0.8))
+
+
 def test_synflow_scores_what_each_round_leaves() -> None:
     """Round by round by hand: prune to density 0.1^(k/5), then score the pruned net."""
     model = vgg(width=6, convolutions=3)
