@@ -164,6 +164,32 @@ def test_sis_keeps_the_outputs_the_better_the_smaller_the_tolerance() -> None:
     assert shares[2] > 0.3
 
 
+def strayed(name: str, weight: Tensor) -> float:
+    """How far a layer's z leaves what its ReLU allows, relative to weights of zero; the worse of the two batches."""
+    first, last = {"0.weight": (0, 2), "4.weight": (4, 5), "6.weight": (6, 7)}[name]  # with its batch norm
+    model = net(dtype=torch.float64)
+    model.load_state_dict(trained(torch.float64))
+    model.eval()
+    ratios = []
+    for i in (50, 51):
+        inputs = model[:first](batch(i, torch.float64)[0])
+        z, new, none = (
+            torch.func.functional_call(model[first:last], {name: w}, (inputs,))
+            for w in (model.get_parameter(name), weight, torch.zeros_like(weight))
+        )
+        free = (z <= 0) & (name != "6.weight")  # switched off, so it may sink further
+        gaps = [torch.where(free, value.relu(), value - z).norm() for value in (new, none)]
+        ratios.append((gaps[0] / gaps[1]).item())
+    return max(ratios)
+
+
+@pytest.mark.parametrize("tolerance", [0.1, 0.3])
+def test_sis_starts_from_weights_that_use_the_tolerance_up_in_every_layer(tolerance: float) -> None:
+    model, _ = sis(tolerance=tolerance)
+    for name in SPARSE:
+        assert strayed(name, model.get_parameter(name).detach()) == pytest.approx(tolerance, rel=0.05), name
+
+
 def test_sis_finds_the_tolerance_for_a_sparsity() -> None:
     _, sparsifier = sis(sparsity=0.7)
     total = sum(layer.numel for layer in sparsifier.layers.values())
