@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -69,6 +70,15 @@ class SparseLayer:
         """Let ``gradient`` be ``tensors[place]``, which is looked up only when it is read."""
         self._kept = tensors, place
 
+    @contextmanager
+    def gradient_refused(self, reason: str) -> Iterator[None]:
+        """Within, to read ``gradient`` is a ValueError that names the layer and gives the reason."""
+        kept, self._kept = self._kept, (_Refused(f"{self.name}: {reason}"), 0)
+        try:
+            yield
+        finally:
+            self._kept = kept
+
     @property
     def numel(self) -> int:
         return self.weight.numel()
@@ -84,6 +94,19 @@ class SparseLayer:
     @property
     def sparsity(self) -> float:
         return (self.numel - self.active) / self.numel
+
+
+class _Refused(Sequence[Tensor]):
+    """Stands where gradients would be kept."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, place: Any) -> Any:
+        raise ValueError(self._reason)
 
 
 def gradients_of(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:

@@ -110,7 +110,7 @@ class GroupNet(PatternNet[Groups]):
         self._settle()
         moved = self._portion(ratio, rounding)
         rank(self._scores(drop), self._proposed, among=True).select(self.counts - moved)
-        self._ranked(grow, among=False).select(moved)
+        self._ranked_to_grow(grow).select(moved)
         self.regrown = self.regrown + moved.sum()
 
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:

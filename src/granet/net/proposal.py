@@ -36,6 +36,8 @@ class ProposedMasks:
         """What the method keeps between updates about the net as a whole."""
         self.start: Mapping[str, Tensor] | None = None
         """The state that the model is to begin with instead of its own; a method may propose it when it begins."""
+        self.dense_gradients = True
+        """Whether the gradients that layers have are those of inactive weights too; masked, they are zero there."""
 
     probe: Probe
     """Batches, a loss and a finished first run to look at: there only while a method begins."""
@@ -186,6 +188,10 @@ class ProposedMasks:
     def _ranked(self, score: Score, among: bool) -> Ranking:
         return rank(self._scores(score), self._proposed, among)
 
+    def _ranked_to_grow(self, score: Score) -> Ranking:
+        """The weights that are off by that score, which may read gradients only if those are of such weights too."""
+        return self._ranked(score if self.dense_gradients else _without_gradient(score), among=False)
+
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active weights, in double precision."""
         share = torch.tensor(checked_share(ratio), dtype=torch.float64, device="cpu")
@@ -228,6 +234,16 @@ class ProposedMasks:
         """The nearest counts that the layers can have."""
         quanta = self.quanta
         return (counts + (quanta - 1) // 2) // quanta * quanta
+
+
+def _without_gradient(score: Score) -> Score:
+    """The same score, but to read ``layer.gradient`` in it is an error: it is zero wherever a weight may grow."""
+
+    def blind(layer: SparseLayer, draw: int) -> Tensor:
+        with layer.gradient_refused("growth reads layer.gradient, so the method must say needs_gradient = True"):
+            return score(layer, draw)
+
+    return blind
 
 
 def checked_share(ratio: float) -> float:

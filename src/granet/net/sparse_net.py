@@ -105,7 +105,7 @@ class SparseNet(ProposedMasks):
         """Let layers with fewer active weights than the floor grow to it, by the largest scores."""
         self._settle()
         missing = (self._floors - self.counts).clamp(min=0)
-        self._ranked(score, among=False).select(missing)
+        self._ranked_to_grow(score).select(missing)
         self.counts = self.counts + missing
 
     @torch.no_grad()
@@ -159,7 +159,7 @@ class SparseNet(ProposedMasks):
 
     def _grow(self, coming: Tensor, score: Score) -> None:
         self._settle()
-        self._ranked(score, among=False).select(coming)
+        self._ranked_to_grow(score).select(coming)
         self.counts = self.counts + coming
         self.regrown = self.regrown + coming.sum()
 

@@ -31,6 +31,7 @@ class MaskUpdates:
         self.steps = steps
         self._memory = method.gradient_memory
         self._takes_dense = method.needs_gradient or self._memory is not None  # a memory is of inactive weights too
+        net.dense_gradients = self._takes_dense
         if self._memory is not None:
             self._memory.begin(net.layers, steps)
         self.history = History(net.numel)
