@@ -109,8 +109,24 @@ def distribution(name: str) -> Distribution:
     return DISTRIBUTIONS[name]()
 
 
+def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density: float) -> list[float]:
+    """What a distribution, which may be a user's own function, gives the layers; ValueError unless each is a share."""
+    given = list(distribution(shapes, density))
+    if len(given) != len(shapes):
+        raise ValueError(f"distribution: gave {len(given)} densities; must be one for each of {len(shapes)} layers")
+    for place, share in enumerate(given):
+        if not -1e-9 < share < 1 + 1e-9:
+            raise ValueError(
+                f"distribution: gave layer {place} of shape {list(shapes[place])} the density {share!r}; "
+                "must be in [0, 1]"
+            )
+    return given
+
+
 def kept(size: int, sparsity: float) -> int:
     """How many of ``size`` weights remain at that sparsity; the zeros are rounded to the nearest whole number."""
+    if not -1e-9 < sparsity < 1 + 1e-9:  # a schedule may have computed it, and have rounded on the way
+        raise ValueError(f"sparsity={sparsity!r}: must be in [0, 1], a share of the weights")
     return size - round(size * float(sparsity))  # of single precision, the product would miss by some weights
 
 

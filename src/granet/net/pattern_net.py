@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from granet.distributions import Distribution, Uniform, kept, whole_counts
+from granet.distributions import Distribution, Uniform, kept, layer_densities, whole_counts
 from granet.layers import SparseLayer
 from granet.net.pattern_ranking import BlockRanking, GroupRanking
 from granet.net.proposal import checked_share
@@ -46,7 +46,8 @@ class PatternNet(SparseNet, Generic[P]):
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
         total = kept(self.numel, sparsity)
         sizes = [layer.numel for layer in self.layers]
-        return whole_counts(sizes, self._quanta, distribution(self.shapes, total / self.numel), total, self.floor)
+        densities = layer_densities(distribution, self.shapes, total / self.numel)
+        return whole_counts(sizes, self._quanta, densities, total, self.floor)
 
     def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
         if not self.pattern.holds(layer, mask):
@@ -79,7 +80,7 @@ class BlockNet(PatternNet[Blocks]):
         return self.pattern.units(layer, mask)
 
     def _scores(self, score: Score) -> list[Tensor]:
-        return [self.pattern.pool(layer, score(layer, self.draw)) for layer in self.movable]
+        return [self.pattern.pool(layer, self._score_of(layer, score)) for layer in self.movable]
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
         sizes = [self._quanta[layer.index] for layer in self.movable]

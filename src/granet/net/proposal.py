@@ -183,7 +183,16 @@ class ProposedMasks:
             return gradients_of(self.movable)
         if score is magnitude:  # themselves: where nothing is differentiated, there is no need to detach each
             return [layer.weight for layer in self.movable]
-        return [score(layer, self.draw) for layer in self.movable]
+        return [self._score_of(layer, score) for layer in self.movable]
+
+    def _score_of(self, layer: SparseLayer, score: Score) -> Tensor:
+        """The score of a layer, which a user's own function may have made."""
+        values = score(layer, self.draw)
+        shape = layer.weight.shape
+        if not isinstance(values, Tensor) or values.shape != shape:
+            given = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(f"score: gave {given} for {layer.name!r}; must be a tensor of its shape, {list(shape)}")
+        return values
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
         return rank(self._scores(score), self._proposed, among)

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from granet.distributions import Distribution, counts, kept
+from granet.distributions import Distribution, counts, kept, layer_densities
 from granet.net.division import divide
 from granet.net.proposal import ProposedMasks, flat_copies
 from granet.scores import Score, magnitude, random
@@ -166,7 +166,8 @@ class SparseNet(ProposedMasks):
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
         """The whole numbers of weights that the layers keep; ValueError if there is no such division."""
         total = kept(self.numel, sparsity)
-        return counts(self.shapes, distribution(self.shapes, total / self.numel), total, self.floor)
+        densities = layer_densities(distribution, self.shapes, total / self.numel)
+        return counts(self.shapes, densities, total, self.floor)
 
     # What a method may want to know before it moves, all [movable layers] tensors.
 

@@ -1,0 +1,66 @@
+"""What a user's own functions give a move is checked: scores, distributions and schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from granet.layers import SparseLayer
+from granet.net import make_net
+from granet.scores import magnitude
+
+
+@pytest.mark.parametrize("pattern", ["weight", "2x1"])
+@pytest.mark.parametrize(
+    ("give", "what"),
+    [
+        (lambda weight: None, "NoneType"),
+        (lambda weight: weight.abs().mean(), r"a tensor of shape \[\]"),
+        (lambda weight: weight.flatten(1).abs().mean(1), r"a tensor of shape \[8\]"),
+    ],
+)
+def test_a_score_that_is_not_in_the_shape_of_the_weight_is_refused(
+    kit: Any, pattern: str, give: Any, what: str
+) -> None:
+    def score(layer: SparseLayer, draw: int) -> Tensor:
+        values: Tensor = give(layer.weight.detach())
+        return values
+
+    net = kit.begin(make_net(kit.make().layers, 1, pattern, 0.5))
+    with pytest.raises(ValueError, match=rf"score: gave {what} for '0.weight'; .* \[8, 3, 3, 3\]"):
+        net.prune_to(0.5, score)
+
+
+@pytest.mark.parametrize("pattern", ["weight", "2x1"])
+@pytest.mark.parametrize(
+    ("densities", "what"),
+    [
+        ([0.5, 0.5], "gave 2 densities; must be one for each of 3 layers"),
+        ([1.5, 0.1, 0.1], r"layer 0 of shape \[8, 3, 3, 3\] the density 1.5"),
+        ([1.0, -0.2, 0.1], r"layer 1 of shape \[10, 8\] the density -0.2"),
+        ([0.5, 0.5, float("nan")], "layer 2 .* nan"),
+    ],
+)
+def test_a_distribution_that_gives_no_shares_is_refused(
+    kit: Any, pattern: str, densities: list[float], what: str
+) -> None:
+    """A first layer that has to stay dense may leave less than nothing: that was rounded up to the floor unasked."""
+    net = kit.begin(make_net(kit.make().layers, 1, pattern, 0.5))
+    with pytest.raises(ValueError, match=f"distribution: .*{what}"):
+        net.sprout(0.5, lambda shapes, density: densities)
+
+
+@pytest.mark.parametrize("sparsity", [-0.1, 1.5, float("nan")])
+def test_a_sparsity_that_is_no_share_is_refused(kit: Any, sparsity: float) -> None:
+    net = kit.begin(kit.make())
+    for move in (net.prune_to, net.reselect):
+        with pytest.raises(ValueError, match=r"sparsity=.*: must be in \[0, 1\]"):
+            move(sparsity, magnitude)
+
+
+def test_a_sparsity_that_was_rounded_on_its_way_is_a_share(kit: Any) -> None:
+    net = kit.begin(kit.make())
+    net.prune_to(-1e-16, magnitude)
+    assert int(net.counts.sum()) == net.numel
