@@ -241,3 +241,15 @@ def test_the_name_of_a_method_that_is_here_is_taken(monkeypatch: pytest.MonkeyPa
     for _ in range(2):  # as when a cell of a notebook is run again
         registry.register("my-rigl", paper="none")(copied)
     assert type(create_method("my-rigl", sparsity=0.5)) is copied
+
+
+def test_a_method_without_a_docstring_has_no_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an IndexError, or the signature that a dataclass has for a docstring."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+
+    class Plain(granet.RigL):
+        pass
+
+    registry.register("plain", paper="none")(Plain)
+    registry.register("signature", paper="none")(dataclasses.dataclass(frozen=True)(Plain))
+    assert [info.summary for info in list_methods()[-2:]] == ["", ""]

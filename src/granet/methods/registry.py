@@ -103,7 +103,9 @@ def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
     def add(cls: M) -> M:
         if name in _METHODS and _is_ours(_METHODS[name].cls) and not _is_ours(cls):
             raise ValueError(f"name={name!r}: is that of {_METHODS[name].cls.__name__}, which granet has; take another")
-        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        text = (cls.__doc__ or "").strip()
+        # A dataclass that has no docstring gets its signature for one, which does not say what it is.
+        summary = "" if text.startswith(f"{cls.__name__}(") else text.partition("\n")[0]
         _METHODS[name] = MethodInfo(name, cls, summary, paper, **facts)
         return cls
 
