@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import granet
 from granet.cli.pretrained import pretrained_page
@@ -92,3 +94,13 @@ def test_one_scores_as_its_entry_says_on_the_real_test_images() -> None:
 
 def test_the_page_is_what_the_index_gives() -> None:
     assert (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8") == pretrained_page(ENTRIES, FOLDER)
+
+
+def test_trained_on_as_the_page_says_one_keeps_its_zeros() -> None:
+    page = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"granet": granet, "torch": torch}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, names)
+    model, masks = names["model"], names["sparsifier"].masks
+    assert len(masks) == 17
+    assert all(torch.equal(model.get_parameter(name) != 0, mask) for name, mask in masks.items())

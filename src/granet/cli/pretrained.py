@@ -36,7 +36,16 @@ course of a run.
 The input is a batch of images of shape (N, 3, 32, 32), scaled to [0, 1], then less the mean of their channel
 and divided by its standard deviation:
 
-{inputs}"""
+{inputs}
+To train one on with its zeros kept, ask for the sparsity it has; that keeps its largest weights, which are all but the
+zeros. The same goes for any network that was trained sparse:
+
+```python
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+sparsifier = granet.sparsify(model, optimizer, granet.OneShot(sparsity={sparsity:.4g}), trained=model.state_dict())
+model.train()
+```
+"""
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,7 @@ def pretrained_page(entries: tuple[Pretrained, ...], folder: Path) -> str:
         example=entries[0].name if entries else "vgg19-cifar10-granet-0.98",
         table=markdown_table([header, *cards]) if cards else "There are none yet.\n",
         inputs=markdown_table(inputs),
+        sparsity=entries[0].sparsity if entries else 0.98,
     )
 
 
