@@ -14,10 +14,11 @@ import torch
 from torch import nn
 
 import granet
-from granet import scores
+from granet import distributions, schedules, scores
 from granet.layers import SparseLayer
 from granet.methods import registry
 from granet.net import SparseNet
+from granet.studies.spec import read_spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
 CODE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
@@ -117,6 +118,15 @@ def test_memory_is_saved_and_loaded_and_left_alone_by_bad_gradients(page: dict[s
     assert torch.equal(size, before)
 
 
+def test_the_grid_of_the_page_suits_the_embedded_digits(page: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "compare.toml").write_text(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0], encoding="utf-8")
+    recipes = read_spec(tmp_path / "compare.toml").recipes
+    assert len(recipes) == 15
+    for recipe in recipes:
+        method = granet.create_method(recipe.method, **recipe.method_fields)
+        assert method.updates(granet.Clock(0, recipe.epochs * 19, 19))  # ValueError where its times are too long
+
+
 def test_every_name_on_the_page_exists() -> None:
     set_later = {"memory", "layers", "counts", "accept", "probe"}
     net_names = set(re.findall(r"`net\.(\w+)", PAGE)) - set_later
@@ -124,12 +134,14 @@ def test_every_name_on_the_page_exists() -> None:
     assert all(hasattr(granet.Clock(0), name) for name in ("step", "steps", "total"))
     members = re.findall(r"^\| `(\w+)(?:\(.*?\))?` \|", PAGE, re.MULTILINE)
     assert len(members) == 9 and all(hasattr(granet.Method, name) for name in members)
-    score_section = PAGE[PAGE.index("## Scores") : PAGE.index("## Times")]
+    score_section = PAGE[PAGE.index("## Scores") : PAGE.index("## Distributions")]
     named = set(re.findall(r"`(\w+)`", score_section))
     layer_names = {"weight", "mask", "memory", "name", "index", "seed"}
     assert named - layer_names == {
         "magnitude", "lamp", "gradient", "momentum", "random", "random_elsewhere", "given", "in_order",
     }  # fmt: skip
     assert all(hasattr(scores, name) for name in named - layer_names)
+    assert all(f"`{name}" in PAGE and hasattr(schedules, name) for name in ("cubic", "cosine"))
+    assert "`granet.distributions.distribution(name)`" in PAGE and hasattr(distributions, "distribution")
     layer = SparseLayer("w", nn.Parameter(torch.ones(2, 2)), 0, 0)
     assert all(hasattr(layer, name) for name in layer_names | {"gradient"})
