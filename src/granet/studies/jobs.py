@@ -26,11 +26,11 @@ import torch
 
 from granet.data import load
 from granet.training.checkpoint import kept_path
-from granet.training.feeds import Data
+from granet.training.feeds import Data, check_workers
 from granet.training.interrupt import stop_signals
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord
-from granet.training.run import Run
+from granet.training.run import Run, check_checkpoint_every
 from granet.training.rundir import run_name
 
 
@@ -43,6 +43,11 @@ class Place:
     data_dir: Path | None = None
     workers: int | None = None
     checkpoint_every: float = 60.0
+
+    def __post_init__(self) -> None:
+        """What is wrong for all runs is told once, before the first of them."""
+        check_workers(self.workers)
+        check_checkpoint_every(self.checkpoint_every)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ def make_feed(data: Data, recipe: Recipe, device: torch.device, workers: int | N
 
     Image folders crop and mirror in their own way. A recipe that asks for another is refused, not half obeyed.
     """
+    check_workers(workers)
     normalise = normaliser(data.mean, data.std, device, getattr(torch, recipe.precision))
     if isinstance(data, ImageFolders):
         for field in ("crop", "flip"):
@@ -61,8 +62,6 @@ def make_feed(data: Data, recipe: Recipe, device: torch.device, workers: int | N
                 own = "the images of a folder have their own augmentation, random resized crops and mirroring"
                 raise ValueError(f"{field}={value!r}: has no effect on {data.name}, {own}; leave it out")
         workers = (os.cpu_count() or 1) if workers is None else workers
-        if workers < 0:
-            raise ValueError(f"workers={workers!r}: must be 0 or more processes")
         train = FolderBatches(data.train, recipe, normalise, device, workers)
         return Feed(train, None, FolderSplit(data.val, recipe.batch_size, device, workers), normalise, data.shape)
     resident = Batches(
@@ -77,6 +76,12 @@ def make_feed(data: Data, recipe: Recipe, device: torch.device, workers: int | N
     )
     val = resident_split(data.val_images, data.val_labels, device) if len(data.val_labels) else None
     return Feed(resident, val, resident_split(data.test_images, data.test_labels, device), normalise, data.shape)
+
+
+def check_workers(workers: int | None) -> None:
+    """ValueError for fewer than no processes, also where a set is read by none."""
+    if workers is not None and workers < 0:
+        raise ValueError(f"workers={workers!r}: must be 0 or more processes")
 
 
 def resident_split(images: Tensor, labels: Tensor, device: torch.device) -> Split:

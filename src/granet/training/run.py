@@ -69,8 +69,7 @@ class Run:
         """
         if self.summary is not None:
             return
-        if not checkpoint_every >= 0:
-            raise ValueError(f"checkpoint_every={checkpoint_every!r}: must be 0 or more seconds")
+        check_checkpoint_every(checkpoint_every)
         self.folder.make()
         with self.folder.locked():
             if self.folder.summary is not None:
@@ -129,6 +128,12 @@ class Run:
         except Exception as error:
             told = f"{type(error).__name__}: {error}".splitlines()[0]
             warnings.warn(f"granet: matplotlib failed ({told}); the run has no curves.png", stacklevel=2)
+
+
+def check_checkpoint_every(seconds: float) -> None:
+    """ValueError for what is no time; infinity is one, for checkpoints only when a run is stopped."""
+    if not seconds >= 0:
+        raise ValueError(f"checkpoint_every={seconds!r}: must be 0 or more seconds")
 
 
 def tidy(recipe: Recipe, folder: RunDir) -> None:
