@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,11 @@ def test_pages_are_made_in_a_checkout_alone(
         main(["reproduce", table, "--write", "--results", str(results)])
     assert stopped.value.code == 2 and "in the root of a checkout" in capsys.readouterr().err
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("option", ["out", "results"])
+def test_folders_that_cannot_be_written_to_are_refused_before_the_first_run(
+    option: str, small: None, refused: Callable[..., str]
+) -> None:
+    said = refused("reproduce", "plasticity", "--device", "cpu", f"--{option}", "afile")
+    assert said.startswith(f"granet: {option}='afile': must be a folder that can be written to (")

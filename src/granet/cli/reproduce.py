@@ -13,6 +13,7 @@ from tyro.conf import Positional
 from granet.cli.device import choose_device, choose_packed
 from granet.cli.sweep import train_all
 from granet.data import load
+from granet.files import make_folder
 from granet.studies.jobs import Place
 from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import Selection, Table, check_write
@@ -81,5 +82,7 @@ class Reproduce:
             load(name, data_dir=self.data_dir)  # missing files are one clear line now, not one in each run
         place = Place(device, self.out, self.data_dir)
         packed = choose_packed(self.packed, None, device)
+        make_folder("out", self.out)
+        make_folder("results", self.results)  # now, not when hours of training are to be kept
         for recipe in train_all(console, missing, place, packed):
             table.keep(recipe, self.out, self.results)
