@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from granet.files import DISK_ERRORS, atomic, make_folder, parse_json, writing_to
+from granet.files import DISK_ERRORS, atomic, make_folder, parse_json, write_text, writing_to
 
 
 def test_a_read_only_disk_is_what_the_error_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +96,8 @@ def test_a_folder_that_is_there_but_takes_no_file(tmp_path: Path, monkeypatch: p
 def test_json_that_is_nested_without_end_is_damaged() -> None:
     with pytest.raises(ValueError, match=r"^summary\.json: is damaged or of another version of granet"):
         parse_json("summary.json", b"[" * 200_000, dict)
+
+
+def test_text_may_name_a_path_that_is_no_utf_8(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.html", "runs in " + os.fsdecode(b"runs-\xff, \xc2\xb1"))
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == r"runs in runs-\udcff, ±"

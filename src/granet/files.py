@@ -47,9 +47,9 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file of text in UTF-8, whole or not at all."""
+    r"""Write a file of text in UTF-8, whole or not at all; bytes of a path that are no UTF-8 are told as \udcff."""
     with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager
