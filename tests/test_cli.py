@@ -225,3 +225,22 @@ def test_a_reader_that_leaves_early_ends_it_quietly(arguments: list[str]) -> Non
     ended = subprocess.run(called, stdout=writing, stderr=subprocess.PIPE, timeout=300)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+BY_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+STATIC = "train --epochs 1 --method static --no-dense-twin --out ±"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "terminal", "shown"),
+    [
+        ("reproduce cifar-main --dry-run", {"PYTHONIOENCODING": "ascii"}, r" \xb1 "),
+        ("reproduce cifar-main --dry-run", BY_LOCALE, r" \xb1 "),
+        (STATIC, BY_LOCALE, r"saved in \udcc2\udcb1"),
+    ],
+)
+def test_a_terminal_that_has_only_ascii(arguments: str, terminal: dict[str, str], shown: str, tmp_path: Path) -> None:
+    (tmp_path / "results").symlink_to(Path(__file__).parents[1] / "results", target_is_directory=True)
+    done = command(*arguments.split(), cwd=tmp_path, **terminal)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert shown in done.stdout and done.stdout.isascii()

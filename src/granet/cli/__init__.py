@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. A wrong value ends with one line on stderr and exit code 2."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    _write_any_sign()
     if arguments == ["--version"]:
         print(f"granet {granet.__version__}")
         return
@@ -80,3 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("granet: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(130)
+
+
+def _write_any_sign() -> None:
+    r"""A sign that the terminal's encoding lacks, such as ± in ASCII, becomes \xb1, as Python has it for stderr alone.
+
+    It would end the command otherwise. So would a path that is no UTF-8.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+        sys.stdout.reconfigure(errors="backslashreplace")
