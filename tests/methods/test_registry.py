@@ -238,6 +238,8 @@ def test_the_name_of_a_method_that_is_here_is_taken(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ValueError, match="name='rigl': is that of RigL, which granet has; take another"):
         registry.register("rigl", paper="none")(copied)
     assert type(create_method("rigl", sparsity=0.5)) is granet.RigL
+    with pytest.raises(ValueError, match="name='dense': is that of training without a method; take another"):
+        registry.register("dense", paper="none")(copied)
     for _ in range(2):  # as when a cell of a notebook is run again
         registry.register("my-rigl", paper="none")(copied)
     assert type(create_method("my-rigl", sparsity=0.5)) is copied

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from granet.methods.base import Method
 
+DENSE = "dense"
+"""What recipes call training without a method."""
+
 
 @dataclass(frozen=True)
 class MethodInfo:
@@ -99,6 +102,8 @@ def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
     One's own method may be registered again, as a notebook does, but not under the name of one that is here: a run is
     known by it, and finished runs of the one would be taken for those of the other.
     """
+    if name == DENSE:
+        raise ValueError(f"name={name!r}: is that of training without a method; take another")
 
     def add(cls: M) -> M:
         if name in _METHODS and _is_ours(_METHODS[name].cls) and not _is_ours(cls):

@@ -21,11 +21,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from granet.checks import check_choice, check_count, check_items, check_rate, check_share
-from granet.methods import Static
+from granet.methods import DENSE, Static
 from granet.methods.prune_once import PruneOnce
 from granet.sparsifier import sparsify
 from granet.training.feeds import Data
-from granet.training.recipe import DENSE, Recipe
+from granet.training.recipe import Recipe
 from granet.training.rundir import run_name
 from granet.training.setup import make_model, make_sgd
 

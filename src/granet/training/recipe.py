@@ -11,11 +11,10 @@ from typing import Any, get_args
 from granet.checks import check_items
 from granet.clock import Clock, Time, parse_time
 from granet.data.augment import PadMode
-from granet.methods import Method, list_methods
+from granet.methods import DENSE, Method, list_methods
 from granet.observers import check_observer, without_masks
 from granet.plain_numbers import plain
 
-DENSE = "dense"  # the method of a run that sparsifies nothing
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("multistep", "cosine")
 _FINITE = "must be finite"

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
-from granet.methods import create_method, list_methods
+from granet.methods import DENSE, create_method, list_methods
 from granet.methods.base import Method
-from granet.training.recipe import DENSE, Recipe, check_type, method_class
+from granet.training.recipe import Recipe, check_type, method_class
 
 _MOST = math.nextafter(1, 0)  # the largest sparsity: no other field of a method is wrong for being above it
 

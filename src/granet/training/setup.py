@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from granet.clock import Clock
 from granet.flops.undisturbed import undisturbed
-from granet.methods import create_method
+from granet.methods import DENSE, create_method
 from granet.models import create_model
 from granet.sparsifier import Sparsifier, sparsify
 from granet.training.feeds import Data, Feed
-from granet.training.recipe import DENSE, Recipe, method_class
+from granet.training.recipe import Recipe, method_class
 from granet.training.rundir import RunDir
 
 
