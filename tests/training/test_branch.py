@@ -199,6 +199,21 @@ def test_a_branch_has_the_no_decay_of_its_trunk(tmp_path: Path, other: tuple[str
         Run(replace(child, no_decay=other), DATA, CPU, tmp_path)
 
 
+@pytest.mark.parametrize("trunk", ["str", "vd", "dpf", "gmp-original"])
+def test_a_branch_of_what_is_trained_behind_the_weights(trunk: str, tmp_path: Path) -> None:
+    """It goes on from what the model showed; parameters that are trained besides have no place in it."""
+    fields = {"sparsity": 0.5, "every": 1} if trunk in ("dpf", "gmp-original") else {}
+    first = replace(TRUNK, method=trunk, method_fields=fields, epochs=2, keep=(1,))
+    finished(first, tmp_path)
+    recipe = replace(first, method="dense", method_fields={}, parent=run_name(first), keep=(), branch_epoch=1)
+    if fields:
+        assert [record.epoch for record in finished(recipe, tmp_path).records] == [1, 2]
+        return
+    allowed = "trains parameters of its own beside the weights, as str and vd do; a branch must start from a run of an"
+    with pytest.raises(ValueError, match=f"parent='{run_name(first)}': its method {allowed}other method"):
+        Run(recipe, DATA, CPU, tmp_path)
+
+
 @pytest.mark.parametrize(("method", "fields"), [("dense", {}), ("static", {"sparsity": 0.5})])
 def test_training_flops_go_on_from_those_of_the_trunk(tmp_path: Path, method: str, fields: dict[str, float]) -> None:
     """A network that was sparse up to there and is dense from then on, say, cost little in its first epochs."""

@@ -27,7 +27,7 @@ from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
 from granet.training.rounded import RoundedWeights, rounded_weights
-from granet.training.setup import attach_method, check_outputs, make_model, make_sgd, traces_model
+from granet.training.setup import attach_method, check_no_extras, check_outputs, make_model, make_sgd, traces_model
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 _OPTIONS = ("momentum", "weight_decay", "nesterov")
@@ -72,6 +72,7 @@ class Training:
             twin = copy.deepcopy(self.model)
             self._optimizer = make_sgd(recipe, self.model)
             if branch is not None:
+                check_no_extras(recipe, self._optimizer, branch)
                 self._load_weights(branch)  # before the method begins: it looks at them
             self._feed = make_feed(data, recipe, device, workers)
             with GATE.alone() if traces_model(recipe) else nullcontext():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,15 @@ def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
         nesterov=recipe.nesterov,
         weight_decay=recipe.weight_decay,
     )
+
+
+def check_no_extras(recipe: Recipe, optimizer: torch.optim.Optimizer, branch: Mapping[str, Any]) -> None:
+    """A branch takes over weights and their momentum, and has no place for what was trained besides."""
+    if len(branch["optimizer"]["param_groups"]) > len(optimizer.param_groups):
+        raise ValueError(
+            f"parent={recipe.parent!r}: its method trains parameters of its own beside the weights, as str and vd do; "
+            "a branch must start from a run of another method"
+        )
 
 
 def traces_model(recipe: Recipe) -> bool:
