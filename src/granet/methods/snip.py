@@ -27,9 +27,8 @@ class SNIP(Method):
     The gradient is summed over ``batches`` batches first, the absolute value is taken last. The model runs in training
     mode, as it will in the first step: batch norm uses the statistics of the batch. (The authors' TensorFlow code
     scores in inference mode and prunes biases too; here biases stay dense, as for every method.) The mode decides which
-    layers keep their weights: of a VGG-19 for CIFAR-10 at 98 %, the last four convolutions keep 36 to 1264 each as
-    scored here, and 2 to 61 of their 512 channels lie on a path from the image to a class (two seeds); scored in
-    inference mode, with fresh batch norm, it would be 37,605 to 54,822 weights and 344 to 408 channels.
+    layers keep their weights: of a VGG-19 for CIFAR-10 at 98 %, the last four convolutions keep 36 to 1264 of their 2.4
+    million weights each as scored here, and 37,605 to 54,822 in inference mode, with fresh batch norm (two seeds).
     """
 
     batches: int = 1
