@@ -248,3 +248,13 @@ def test_weights_that_lie_in_one_buffer_have_masks_of_their_own() -> None:
     model[1].weight = nn.Parameter(buffer[22:28].view(2, 3))
     masks = {"0.weight": (torch.arange(12) >= 5).view(3, 4), "1.weight": (torch.arange(6) >= 2).view(2, 3)}
     assert [row.sparse for row in flops(model, torch.zeros(1, 4), masks).rows] == [2 * 7, 2 * 4]
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_nested_tensors_are_refused(layout: torch.layout) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(5, 4)], layout=layout)
+    message = "example_input: has a nested tensor, which cannot be counted; give one of one shape, padded"
+    for example in (nested, {"input": nested}):
+        with pytest.raises(ValueError, match=message):
+            flops(nn.Linear(4, 2), example)

@@ -63,6 +63,8 @@ def flops(
             raise ValueError(f"model: {name!r} has no shape yet; run one forward pass before counting")
     provenance = Provenance(model, masks)
     inputs = _tensors(example_input)
+    if any(tensor.is_nested for tensor in inputs):
+        raise ValueError("example_input: has a nested tensor, which cannot be counted; give one of one shape, padded")
     provenance.mark_data(inputs)
     counter = _Counter(provenance)
     with undisturbed(model, inputs), counter.names(model), counter:
