@@ -103,6 +103,31 @@ def test_a_full_disk_names_the_file_not_a_run_folder(refused: Refused, monkeypat
         assert said == f"granet: {shown}: cannot be written (No space left on device)\n"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--no-dense-twin", "--out"),
+        ("data", "check"),
+        ("flops", "resnet20", "--input", "3x32x32", "--json"),
+        ("pretrained", "--folder"),
+        ("reproduce", "zoo", "--dry-run", "--results"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_name_that_is_too_long(arguments: tuple[str, ...], refused: Refused, tmp_path: Path) -> None:
+    said = refused(*arguments, "x" * 300)
+    assert re.fullmatch(r"granet: x{300}(/.*)?: cannot be looked at \(File name too long\)\n", said)
+    assert [path.name for path in tmp_path.iterdir()] == ["afile"]
+
+
+def test_a_folder_that_one_may_not_look_into(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", deny)
+    assert refused("pretrained", "--folder", "f") == "granet: f: cannot be looked at (Permission denied)\n"
+
+
 @pytest.mark.parametrize("folder", ["notthere", "afile"])
 @pytest.mark.parametrize("options", [(), ("--markdown",), ("--add", "run")])
 def test_pretrained_networks_need_a_folder(folder: str, options: tuple[str, ...], refused: Refused) -> None:

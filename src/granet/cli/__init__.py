@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import io
 import os
@@ -15,6 +16,9 @@ from granet.files import DISK_ERRORS
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_PATH_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EACCES, errno.EPERM})
+"""What a path that somebody names may run into before it is known whether anything is there."""
 
 
 class Command(Protocol):
@@ -75,9 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"granet: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        if error.errno not in DISK_ERRORS:
+        if error.errno not in DISK_ERRORS | _PATH_ERRORS:
             raise
-        print(f"granet: {error.filename or 'a file'}: cannot be written ({error.strerror})", file=sys.stderr)
+        cannot = "cannot be written" if error.errno in DISK_ERRORS else "cannot be looked at"
+        print(f"granet: {error.filename or 'a file'}: {cannot} ({error.strerror})", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("granet: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
