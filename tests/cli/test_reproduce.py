@@ -82,6 +82,7 @@ def test_a_dry_run_lists_every_cell(table: str, tmp_path: Path, capsys: pytest.C
         ("cifar-main --rows SET --models resnet50", "table='cifar-main': has no cell with these models, data, rows"),
         ("cifar-main --seeds 0 0", "seeds=(0, 0): must have each once"),
         ("cifar-main --seeds 0", "write=True: makes whole pages, so seeds, models, data, rows and sparsities must be"),
+        ("zoo --dry-run", "write=True: a dry run writes nothing; leave one of the two out"),
         ("zoo --results nosuch", "results='nosuch': must be a folder with files of results, *.csv"),
         ("budgets --models vgg19", "models=('vgg19',): must be left out, budgets has no parts by models"),
         ("plasticity --sparsities 0.9", "sparsities=(0.9,): must be left out, plasticity has no parts by sparsities"),

@@ -59,6 +59,8 @@ class Reproduce:
 
     def run(self, console: Console) -> None:
         """Write, or train what is missing; then show every cell."""
+        if self.write and self.dry_run:
+            raise ValueError("write=True: a dry run writes nothing; leave one of the two out")
         chosen = Selection(self.seeds, self.models, self.data, self.rows, self.sparsities)
         table = TABLES[self.table](chosen)
         if self.write:
