@@ -244,3 +244,28 @@ def test_a_terminal_that_has_only_ascii(arguments: str, terminal: dict[str, str]
     done = command(*arguments.split(), cwd=tmp_path, **terminal)
     assert (done.returncode, done.stderr) == (0, "")
     assert shown in done.stdout and done.stdout.isascii()
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "said"),
+    [
+        ("Flops", ["flops", "resnet20", "--input", "3x32x32"], "granet: stopped\n"),
+        ("Train", ["train"], "granet: stopped; the same command goes on from the last checkpoint\n"),
+    ],
+)
+def test_only_what_can_be_taken_up_again_says_so_when_stopped(
+    command: str,
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from granet.cli import main
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"granet.cli.{command.lower()}.{command}.run", stop)
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert (ended.value.code, capsys.readouterr().err) == (130, said)
