@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PATH_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EACCES, errno.EPERM})
 """What a path that somebody names may run into before it is known whether anything is there."""
 
-_CHECKPOINTED = ("train", "sweep", "plasticity", "reproduce")
+_CHECKPOINTED = frozenset({"train", "sweep", "plasticity", "reproduce"})
 """Commands that can be taken up again; of the others nothing is left when they are stopped."""
 
 
@@ -88,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"granet: {error.filename or 'a file'}: {cannot} ({error.strerror})", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        goes_on = "; the same command goes on from the last checkpoint" if arguments[0] in _CHECKPOINTED else ""
+        taken_up = not _CHECKPOINTED.isdisjoint(arguments[:1])
+        goes_on = "; the same command goes on from the last checkpoint" if taken_up else ""
         print(f"granet: stopped{goes_on}", file=sys.stderr)
         sys.exit(130)
 

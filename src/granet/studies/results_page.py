@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from granet.studies.compare import Comparison
+from granet.studies.compare import BROKEN, Comparison
 from granet.studies.markdown import markdown_table
 from granet.studies.pairs import pairs, pairs_section
 from granet.studies.shortfall import below, section
@@ -26,11 +26,11 @@ _UNPRINTED = """\
 Each cell: our test accuracy of the last epoch in percent, mean over n seeds ± its standard error. The paper prints
 no numbers here. `-` is not run yet.
 """
-_SPREAD = """\
+_SPREAD = f"""\
 Standard errors come from two deviations over seeds for all cells of a network and data set: ours, pooled over those of
 every table that we ran with several seeds, and the paper's, over those for which it prints one. Where one of the two is
-not known the other stands in; without either there is no error. A cell whose runs lie more than 5 points apart, because
-training broke down for some seeds, is not pooled and has a deviation of its own.
+not known the other stands in; without either there is no error. A cell whose runs lie more than
+{BROKEN:.0f} points apart, because training broke down for some seeds, is not pooled and has a deviation of its own.
 """
 
 
@@ -48,11 +48,13 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
             parts.append(_by_papers_protocol(part))
             if compared := pairs_section(*arranged(part)[1:]):
                 parts.append(compared)
-    if far := below(comparisons):
-        parts.append(section(far))
-    if off := sparsities_section(comparisons):
-        parts.append(off)
-    return "\n".join(parts)
+    return "\n".join([*parts, *exceptions(comparisons)])
+
+
+def exceptions(comparisons: Sequence[Comparison]) -> list[str]:
+    """The sections on cells that are not as one would expect: clearly below the paper, or of another sparsity."""
+    far = below(comparisons)
+    return [part for part in (section(far) if far else "", sparsities_section(comparisons)) if part]
 
 
 def headline(comparisons: Sequence[Comparison], model: str, data: str) -> str:

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from granet.studies.compare import Comparison
 from granet.studies.markdown import markdown_table
-from granet.studies.results_page import arranged
-from granet.studies.shortfall import below, section
-from granet.studies.sparsities import sparsities_section
+from granet.studies.results_page import arranged, exceptions
 from granet.studies.wording import heading, in_words, mean_of
 
 _INTRODUCTION = """\
@@ -54,10 +52,7 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         parts += [f"## {sparsity:.0%}\n", _table([one for one in cells if one.last])]
         if missing := [one.cell.row for one in cells if not one.last]:
             parts.append(f"Not run yet: {'; '.join(missing)}.\n")
-    if far := below(comparisons):
-        parts.append(section(far))
-    if off := sparsities_section(comparisons):
-        parts.append(off)
+    parts += exceptions(comparisons)
     run = {one.cell.row for one in comparisons if one.last}
     if remarks := [f"- **{row}**: {remark}\n" for row, remark in REMARKS.items() if row in run]:
         parts += ["## Remarks\n", "".join(remarks)]
