@@ -135,25 +135,54 @@ def test_a_search_over_s_init_can_reach_a_sparsity() -> None:
     assert reached(high) == pytest.approx(0.5, abs=0.02)
 
 
-def test_a_sparsity_that_was_missed_is_said_at_the_end() -> None:
+def finished(sparsity: float) -> tuple[nn.Sequential, granet.Sparsifier]:
+    """216 weights of which training left 180, and then the end of it."""
     model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sparsifier = granet.sparsify(model, optimizer, granet.STR(sparsity=0.9, s_init=-50.0), total_steps=10)
-    with pytest.warns(UserWarning, match=r"sparsity=0\.9: str reached 0\.0000"):
-        sparsifier.finish()
-
-
-@pytest.mark.parametrize("sparsity", [0.0, 36 / 216 + 0.005])
-def test_nothing_is_said_of_a_sparsity_that_was_reached_or_not_asked_for(sparsity: float) -> None:
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with torch.no_grad():
         model[3].weight[0, :] = 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, granet.STR(sparsity=sparsity, s_init=-50.0), total_steps=10)
+    sparsifier.finish()
+    return model, sparsifier
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 36 / 216 - 0.005, 36 / 216])
+def test_what_is_as_sparse_as_asked_for_or_more_stays(sparsity: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sparsifier.finish()
+        assert finished(sparsity)[1].sparsity == 36 / 216
+
+
+def test_a_sparsity_is_met_exactly_by_cutting_the_smallest_weights_of_all_layers() -> None:
+    whole, _ = finished(0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model, sparsifier = finished(38 / 216)
+    gone = [(now == 0) & (before != 0) for now, before in zip(model.parameters(), whole.parameters(), strict=True)]
+    weights = torch.cat([p.detach().flatten() for p in whole.parameters() if p.dim() > 1]).abs()
+    assert sparsifier.sparsity == 38 / 216
+    cut = torch.cat([p.detach()[where] for p, where in zip(whole.parameters(), gone, strict=True)])
+    assert torch.equal(cut.abs().sort().values, weights[weights > 0].sort().values[:2])
+
+
+def test_a_sparsity_that_training_missed_is_said_at_the_end() -> None:
+    with pytest.warns(UserWarning, match=r"sparsity=0\.9: str reached 0\.1667 by itself"):
+        _, sparsifier = finished(0.9)
+    assert sparsifier.sparsity == pytest.approx(0.9, abs=0.5 / 216)
+    with pytest.warns(UserWarning, match=r"sparsity=0\.15: str reached 0\.1667 by itself"):
+        _, sparsifier = finished(0.15)
     assert sparsifier.sparsity == 36 / 216
+
+
+def test_a_layer_that_training_emptied_stays_empty() -> None:
+    model = net()
+    with torch.no_grad():
+        model[3].weight.zero_()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.STR(sparsity=0.75, s_init=-50.0), total_steps=10)
+    with pytest.warns(UserWarning, match="reached 0.6667"):
+        sparsifier.finish()
+    assert [int(mask.sum()) for mask in sparsifier.masks.values()] == [54, 0]
 
 
 def test_the_threshold_of_a_layer_without_a_gradient_stays() -> None:

@@ -48,7 +48,8 @@ _COLUMNS = """\
 
 ## Finding the setting for a sparsity
 
-Given a `sparsity`, `sis` searches for its tolerance, and `vd` cuts to it in `finish()`. For `str` every trial is a
+Given a `sparsity`, `sis` searches for its tolerance, and `vd` cuts to it in `finish()`, as does `str` where training
+ended less sparse. So that little is left to cut, look for an `s_init` that ends near it by itself: every trial is a
 whole training. `bisect_knob` chooses which setting to try next; if none comes near enough, its error says how near they
 came:
 

@@ -17,6 +17,7 @@ from granet.layers import SparseLayer
 from granet.methods.base import Method, recorded, register
 from granet.net import SparseNet
 from granet.patterns import units_of
+from granet.scores import magnitude
 
 
 @register(
@@ -26,7 +27,7 @@ from granet.patterns import units_of
     growth="magnitude of the hidden weights above the threshold",
     shares="learned, a threshold for each layer",
     has_target=False,
-    knob="`s_init`, and weight decay or `s_decay`",
+    knob="`s_init`, and weight decay or `s_decay`; down to `sparsity` in `finish()`, if given",
     cost="a second copy of the weights",
     dense_to_sparse=True,
     regrows=True,
@@ -44,8 +45,9 @@ class STR(Method):
     """
 
     sparsity: float = 0.0
-    """What a search over ``s_init`` (by `granet.search.bisect_knob`) aims at; a training says at its end how far it is
-    from this. 0 asks for nothing."""
+    """Above 0, ``finish()`` cuts the smallest of the weights that are above their thresholds, of all layers, to exactly
+    this sparsity, and leaves what is sparser already; a warning says by how much training missed it, if by more than a
+    point."""
     s_init: float = -100.0
     s_decay: float | None = None
     """The weight decay of s; None: that of the weights."""
@@ -75,10 +77,11 @@ class STR(Method):
         net.recount()
 
     def finish(self, net: SparseNet) -> None:
-        reached = sum(layer.numel - layer.active for layer in net.layers) / net.numel
+        reached = 1 - int(net.active.sum()) / net.numel
         if self.sparsity > 0 and abs(reached - self.sparsity) > 0.01:
             warnings.warn(
-                f"granet: sparsity={self.sparsity!r}: str reached {reached:.4f}; a larger s_init={self.s_init!r} or "
-                "more decay makes it sparser",
+                f"granet: sparsity={self.sparsity!r}: str reached {reached:.4f} by itself; a larger "
+                f"s_init={self.s_init!r} or more decay makes it sparser",
                 stacklevel=3,
             )
+        net.prune_to(self.sparsity, magnitude)
