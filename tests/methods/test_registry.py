@@ -255,3 +255,13 @@ def test_a_method_without_a_docstring_has_no_summary(monkeypatch: pytest.MonkeyP
     registry.register("plain", paper="none")(Plain)
     registry.register("signature", paper="none")(dataclasses.dataclass(frozen=True)(Plain))
     assert [info.summary for info in list_methods()[-2:]] == ["", ""]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "../a", ".hidden", "-a", "two words", "a\n", None])
+def test_a_name_that_makes_no_folder_of_its_own_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a run is named after its method; one in a folder of its own was never found again."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    with pytest.raises(ValueError, match=r"name=.*: must be letters, digits, '_', '\.' and '-'"):
+        registry.register(name, paper="none")
+    for good in ("mine", "my-rigl", "rigl_2.1", "größer", "_mine"):
+        registry.register(good, paper="none")(granet.RigL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -102,6 +103,11 @@ def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
     One's own method may be registered again, as a notebook does, but not under the name of one that is here: a run is
     known by it, and finished runs of the one would be taken for those of the other.
     """
+    if not isinstance(name, str) or re.fullmatch(r"\w[\w.-]*", name) is None:
+        raise ValueError(
+            f"name={name!r}: must be letters, digits, '_', '.' and '-', and begin with none of the last two; the "
+            "folders of its runs are named after it"
+        )
     if name == DENSE:
         raise ValueError(f"name={name!r}: is that of training without a method; take another")
 
