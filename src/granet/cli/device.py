@@ -9,6 +9,9 @@ import torch
 STREAMS = 5
 """Runs at once on a GPU, unless something else is asked for: enough to nearly fill a large one."""
 
+MOST_THREADS = 1024
+"""More than any machine has a use for; of very many, the system refuses some, and torch crashes."""
+
 
 def choose_device(name: str | None, embedded: bool) -> torch.device:
     """The device of that name; by default the CPU for the embedded data, else a GPU if there is one."""
@@ -23,8 +26,8 @@ def choose_device(name: str | None, embedded: bool) -> torch.device:
 
 def choose_threads(threads: int | None, embedded: bool = False) -> None:
     """Use that many CPU threads; by default 1 for the embedded data, whose network is too small to gain from more."""
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads={threads!r}: must be 1 or more")
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise ValueError(f"threads={threads!r}: must be from 1 to {MOST_THREADS}, a number of CPU threads")
     if threads is not None or embedded:
         torch.set_num_threads(threads or 1)
 
