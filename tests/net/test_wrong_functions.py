@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from granet.layers import SparseLayer
@@ -31,6 +32,36 @@ def test_a_score_that_is_not_in_the_shape_of_the_weight_is_refused(
     net = kit.begin(make_net(kit.make().layers, 1, pattern, 0.5))
     with pytest.raises(ValueError, match=rf"score: gave {what} for '0.weight'; .* \[8, 3, 3, 3\]"):
         net.prune_to(0.5, score)
+
+
+def with_nan(layer: SparseLayer, draw: int) -> Tensor:
+    """Sizes from 0 to 1 in each layer: 0 / 0 where all weights are equal."""
+    weight = layer.weight.detach().abs()
+    return (weight - weight.min()) / (weight.max() - weight.min())
+
+
+@pytest.mark.parametrize("pattern", ["weight", "2x1", "fan-in"])
+@pytest.mark.parametrize(
+    "move", [lambda net: net.prune_to(0.5, with_nan), lambda net: net.regenerate(0.5, drop=magnitude, grow=with_nan)]
+)
+def test_a_score_that_is_nan_is_refused(kit: Any, pattern: str, move: Any) -> None:
+    """All NaN are equal, so that the first weights of the layer would have been kept, and nobody told."""
+    layers = kit.make().layers
+    layers[1].weight.detach().fill_(0.5)
+    net = kit.begin(make_net(layers, 1, pattern, 0.5))
+    with pytest.raises(ValueError, match=r"score: gave NaN for '1\.weight', all of whose weights are finite"):
+        move(net)
+
+
+def test_a_score_may_be_nan_where_training_has_diverged(kit: Any) -> None:
+    """As it always could for the methods that are here: a run that diverges is told by its accuracy."""
+    layers = kit.make().layers
+    layers[1].weight.detach().fill_(torch.inf)
+    kit.begin(make_net(layers, 1, "weight", 0.5)).prune_to(0.5, with_nan)
+    layers[1].weight.detach().fill_(0.5)  # now it is the gradients that are not finite
+    net = kit.begin(make_net(layers, 1, "weight", 0.5), accept=torch.tensor(False))
+    net.prune_to(0.5, with_nan)
+    assert int(net.counts.sum()) == net.numel
 
 
 @pytest.mark.parametrize("pattern", ["weight", "2x1"])

@@ -192,6 +192,8 @@ class ProposedMasks:
         if not isinstance(values, Tensor) or values.shape != shape:
             given = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
             raise ValueError(f"score: gave {given} for {layer.name!r}; must be a tensor of its shape, {list(shape)}")
+        if values.device.type == "cpu" or hasattr(self, "probe"):  # in training a GPU would make the host wait for it
+            check_numbers(layer, values, self.accept)
         return values
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
@@ -253,6 +255,12 @@ def _without_gradient(score: Score) -> Score:
             return score(layer, draw)
 
     return blind
+
+
+def check_numbers(layer: SparseLayer, values: Tensor, accept: Tensor) -> None:
+    """ValueError for scores that are NaN, which rank above all others; not where training itself has diverged."""
+    if bool(values.isnan().any()) and bool(accept) and bool(layer.weight.isfinite().all()):
+        raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must be numbers")
 
 
 def checked_share(ratio: float) -> float:
