@@ -127,9 +127,9 @@ def test_deep_r_drops_units_whose_signed_sum_is_negative(units, pattern: str) ->
 
 
 def test_deep_r_lets_each_group_draw_what_it_lost(units) -> None:
-    method, net = granet.DeepR(sparsity=0.5, l1=0.0, noise=0.0, pattern="2:4"), made("1x1")
-    net = make_net(net.layers[1:], 1, "2:4", 0.5)
-    net.layers[0].index = 0
+    method, layer = granet.DeepR(sparsity=0.5, l1=0.0, noise=0.0, pattern="2:4"), made("1x1").layers[1]
+    layer.index = 0
+    net = make_net([layer], 1, "2:4", 0.5)
     for step in range(20):
         net.layers[0].weight.data.add_(torch.randn_like(net.layers[0].weight) * net.layers[0].mask)
         net.open(step, net.layers, torch.tensor(True))

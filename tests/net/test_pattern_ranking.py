@@ -87,9 +87,8 @@ def test_the_best_blocks_of_all_layers_come_nearest_to_the_total(data, shapes, f
     numbers, sizes = [n for n, _ in shapes], [size for _, size in shapes]
     scores, masks = flat_layers(data.draw, numbers)
     total = data.draw(st.integers(0, sum(n * size for n, size in shapes)))
-    counts = BlockRanking(scores, masks, sizes, among=True).global_counts(
-        torch.tensor(total), torch.tensor([floor] * len(sizes))
-    )
+    floors = torch.tensor([math.ceil(floor / size) * size for size in sizes])
+    counts = BlockRanking(scores, masks, sizes, among=True).global_counts(torch.tensor(total), floors)
 
     places = [(layer, i) for layer, n in enumerate(numbers) for i in range(n)]
     line = [places[i] for i in order([float(scores[layer][j]) for layer, j in places])]
@@ -130,7 +129,7 @@ def test_a_budget_for_constant_fan_in_is_rounded_by_largest_remainder(data, shap
     ]
     masks = [torch.ones(layer.numel, dtype=torch.bool) for layer in layers]
     total = data.draw(st.integers(0, sum(layer.numel for layer in layers)))
-    floors = torch.tensor([floor] * len(layers))
+    floors = torch.tensor([math.ceil(floor / r) * r for r, _ in shapes])
     ranking = GroupRanking(Groups("", None, None), layers, scores, masks, among=True)
     counts = ranking.global_counts(torch.tensor(total), floors).tolist()
 

@@ -18,8 +18,7 @@ from granet.files import write_text, writing_to
 from granet.flops import FlopsReport, flops
 from granet.layers import find_layers
 from granet.models import create_model
-from granet.net import SparseNet
-from granet.sparsifier.checks import check_floor
+from granet.net import make_net
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,7 @@ class Flops:
         if not self.sparsity and not self.exclude:
             return dense  # also of a model whose weights `find_layers` would not sparsify
         layers = find_layers(model, exclude=self.exclude)
-        net = SparseNet(layers)
-        check_floor(net.floor, layers, self.sparsity)
-        active = net.shares(self.sparsity, share)
+        active = make_net(layers, 1, "weight", self.sparsity).shares(self.sparsity, share)
         return dense.with_active({layer.name: count for layer, count in zip(layers, active, strict=True)})
 
     def _count(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:

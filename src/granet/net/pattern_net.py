@@ -17,22 +17,31 @@ from granet.layers import SparseLayer
 from granet.net.pattern_ranking import BlockRanking, GroupRanking
 from granet.net.proposal import checked_share
 from granet.net.sparse_net import SparseNet
-from granet.patterns import Blocks, Groups, Pattern, Units, check_fit, parse_pattern
+from granet.patterns import Blocks, Groups, Units, check_fit, parse_pattern
 from granet.scores import Score
 from granet.selection import Ranking, rank
-from granet.tensors.transfer import constant
 
 P = TypeVar("P", Blocks, Groups)
 
 
 def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: float) -> SparseNet:
-    """The layers as a net whose masks keep to that pattern, on their way to that sparsity."""
+    """The layers as a net whose masks keep to that pattern, on their way to that sparsity.
+
+    ValueError if what every layer keeps at least is more than the sparsity leaves.
+    """
     parsed = parse_pattern(pattern)
     if parsed is None:
-        return SparseNet(layers, floor)
-    check_fit(parsed, layers)
-    _check_budget(parsed, layers, floor, sparsity)
-    return BlockNet(layers, floor, parsed) if isinstance(parsed, Blocks) else GroupNet(layers, floor, parsed)
+        net = SparseNet(layers, floor)
+    else:
+        check_fit(parsed, layers)
+        net = BlockNet(layers, floor, parsed) if isinstance(parsed, Blocks) else GroupNet(layers, floor, parsed)
+    least, keep = sum(map(net.least, layers)), kept(net.numel, sparsity)
+    if least > keep:
+        floors = f"floor={floor}" if parsed is None else f"pattern={pattern!r} with floor={floor}"
+        raise ValueError(
+            f"sparsity={sparsity!r}: leaves {keep} weights, but {floors} keeps at least {least} in {len(layers)} layers"
+        )
+    return net
 
 
 class PatternNet(SparseNet, Generic[P]):
@@ -52,10 +61,6 @@ class PatternNet(SparseNet, Generic[P]):
     def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
         if not self.pattern.holds(layer, mask):
             raise ValueError(f"it breaks pattern={self.pattern.text!r}")
-
-    @property
-    def quanta(self) -> Tensor:
-        return constant([self._quanta[layer.index] for layer in self.movable], self.device)
 
 
 class BlockNet(PatternNet[Blocks]):
@@ -123,15 +128,3 @@ class GroupNet(PatternNet[Groups]):
 
     def _ranked(self, score: Score, among: bool) -> Ranking:
         return GroupRanking(self.pattern, self.movable, self._scores(score), self._proposed, among)
-
-
-def _check_budget(pattern: Pattern, layers: Sequence[SparseLayer], floor: int, sparsity: float) -> None:
-    """ValueError if the floors alone, in whole quanta, leave more weights than the sparsity allows."""
-    quanta = [pattern.quantum(layer) for layer in layers]
-    least = sum(-(-min(floor, layer.numel) // quantum) * quantum for layer, quantum in zip(layers, quanta, strict=True))
-    keep = kept(sum(layer.numel for layer in layers), sparsity)
-    if least > keep:
-        raise ValueError(
-            f"sparsity={sparsity!r}: leaves {keep} weights, but pattern={pattern.text!r} with floor={floor} keeps at "
-            f"least {least} in {len(layers)} layers"
-        )

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from granet.layers import SparseLayer
 from granet.patterns import Groups
-from granet.selection import Ranking, rank
+from granet.selection import rank
 from granet.tensors.transfer import constant
 
 
@@ -31,7 +31,7 @@ class BlockRanking:
     def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
         """The best blocks of all layers together: as many as bring their weights nearest to ``total``."""
         sizes = constant(self._sizes, floors.device)
-        floors = -(-floors // sizes)
+        floors = floors // sizes
         if len(set(self._sizes)) == 1:
             nearest = (total + (self._sizes[0] - 1) // 2) // self._sizes[0]
             return self._blocks.global_counts(nearest, floors) * sizes
@@ -97,8 +97,7 @@ class GroupRanking:
         """
         device = floors.device
         quanta = constant([self._pattern.quantum(layer) for layer in self._layers], device)
-        weights: Ranking = rank(self._scores, self._masks, among=True)
-        free = weights.global_counts(total, -(-floors // quanta) * quanta)
+        free = rank(self._scores, self._masks, among=True).global_counts(total, floors)
         down = free // quanta * quanta
         lots = torch.where(free > down, quanta, 0)  # what rounding up adds
         order = ((free - down) / quanta).argsort(descending=True, stable=True)

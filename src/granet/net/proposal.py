@@ -30,6 +30,7 @@ class ProposedMasks:
         self.numel = sum(layer.numel for layer in self.layers)
         self.floor = floor
         self.device = self.layers[0].weight.device
+        self._quanta = [1] * len(self.layers)
         self.active = to_device([layer.numel for layer in self.layers], self.device)
         """Active weights of each layer, as committed."""
         self.memory: dict[str, Tensor] = {}
@@ -216,13 +217,16 @@ class ProposedMasks:
     @property
     def quanta(self) -> Tensor:
         """What the number of active weights of each layer is a multiple of."""
-        return constant([1] * len(self.movable), self.device)
+        return constant([self._quanta[layer.index] for layer in self.movable], self.device)
+
+    def least(self, layer: SparseLayer) -> int:
+        """What the layer keeps at least: the floor, or all that it has, in whole quanta."""
+        quantum = self._quanta[layer.index]
+        return -(-min(self.floor, layer.numel) // quantum) * quantum
 
     @property
     def _floors(self) -> Tensor:
-        """What each layer keeps at least, in whole quanta."""
-        floors, quanta = constant([min(self.floor, layer.numel) for layer in self.movable], self.device), self.quanta
-        return -(-floors // quanta) * quanta
+        return constant([self.least(layer) for layer in self.movable], self.device)
 
     @property
     def _entry_size(self) -> Tensor:

@@ -41,8 +41,7 @@ class SparseNet(ProposedMasks):
         before = self.counts
         ranking = self._rank(score)
         if scope is None:
-            floors = constant([self.floor] * len(before), self.device)
-            budget = ranking.global_counts(self._left_by(sparsity), floors)
+            budget = ranking.global_counts(self._left_by(sparsity), self._floors)
         else:
             shares = self._of_movable(to_device(self.shares(sparsity, scope), self.device))
             # A share may be rounded to more than its layer has left; then others keep the difference.

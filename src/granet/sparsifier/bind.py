@@ -53,6 +53,8 @@ def sparsify(
     seed, floor = plain(seed), plain(floor)
     if type(seed) is not int:
         raise ValueError(f"seed={seed!r}: must be a whole number")
+    if type(floor) is not int or floor < 0:
+        raise ValueError(f"floor={floor!r}: must be a whole number of weights, 0 or more")
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
     if not getattr(type(optimizer).step, "hooked", False):  # torch sees to it in Optimizer.__init__

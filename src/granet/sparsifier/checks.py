@@ -6,21 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch.optim import Optimizer
 
-from granet.distributions import kept
 from granet.layers import SparseLayer
-
-
-def check_floor(floor: int, layers: Sequence[SparseLayer], sparsity: float) -> None:
-    """ValueError if what every layer keeps at least is more than the sparsity leaves."""
-    if type(floor) is not int or floor < 0:
-        raise ValueError(f"floor={floor!r}: must be a whole number of weights, 0 or more")
-    keep = kept(sum(layer.numel for layer in layers), sparsity)
-    least = sum(min(floor, layer.numel) for layer in layers)
-    if keep < least:
-        raise ValueError(
-            f"sparsity={sparsity!r}: leaves {keep} weights, but floor={floor} asks for at least {least} in "
-            f"{len(layers)} layers"
-        )
 
 
 def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer], taken: Iterable[SparseLayer]) -> None:

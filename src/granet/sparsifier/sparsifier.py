@@ -16,7 +16,7 @@ from granet.methods import Method, method_name
 from granet.net import make_net
 from granet.probe import Probe
 from granet.probe.trained import take_over
-from granet.sparsifier.checks import check_floor, check_held
+from granet.sparsifier.checks import check_held
 from granet.sparsifier.filters import Followers
 from granet.sparsifier.history import UpdateRecord
 from granet.sparsifier.mask_updates import MaskUpdates
@@ -48,7 +48,6 @@ class Sparsifier:
         self.method = method
         self._clock = clock
         steps = method.updates(clock)
-        check_floor(floor, layers, method.sparsity)
         check_held(optimizer, layers, _sparsified_through(optimizer))
         self._layers = {layer.name: layer for layer in layers}
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
