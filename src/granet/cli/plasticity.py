@@ -16,16 +16,9 @@ from granet.cli.sweep import list_runs, train_all
 from granet.data import load
 from granet.files import make_folder, write_text, writing_to
 from granet.studies.jobs import Place
-from granet.studies.plasticity import REGENERATION, Study
+from granet.studies.plasticity import Study
 from granet.studies.plasticity_file import read_study
-from granet.studies.plasticity_results import (
-    Point,
-    check_kept,
-    means,
-    points,
-    rate_drops,
-    write_points,
-)
+from granet.studies.plasticity_results import Point, check_kept, lines, points, rate_drops, write_points
 from granet.training.rundir import RunDir
 
 
@@ -112,15 +105,8 @@ def summary_table(study: Study, measure: str, found: list[Point]) -> Table:
     for epoch in epochs:
         table.add_column(str(epoch), justify="right")
     for scope in study.scopes:
-        for sparsity in study.sparsities:
-            for regeneration in REGENERATION:
-                for rate in study.rates:
-                    key = (scope, sparsity, regeneration, rate)
-                    line = means(point for point in found if key == _key(point))
-                    shown = (f"{line[epoch]:+.1f}" if epoch in line else "-" for epoch in epochs)
-                    table.add_row(scope, f"{sparsity:g}", regeneration, f"{rate:g}", *shown)
+        drawn = lines(study, (point for point in found if point.scope == scope))
+        for (sparsity, regeneration, rate), line in drawn.items():
+            shown = (f"{line[epoch]:+.1f}" if epoch in line else "-" for epoch in epochs)
+            table.add_row(scope, f"{sparsity:g}", regeneration, f"{rate:g}", *shown)
     return table
-
-
-def _key(point: Point) -> tuple[str, float, str, float]:
-    return point.scope, point.pretrained_sparsity, point.regeneration, point.pruning_rate

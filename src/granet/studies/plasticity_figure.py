@@ -6,7 +6,7 @@ drops; without regeneration above, with regeneration below.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from granet.files import atomic
 from granet.report.figures import STYLE
 from granet.report.labels import colours
 from granet.studies.plasticity import REGENERATION, Study
-from granet.studies.plasticity_results import Point, means
+from granet.studies.plasticity_results import Point, lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,12 +42,10 @@ def paint(figure: Figure, study: Study, points: Sequence[Point], drops: Sequence
 
     grid = figure.subplots(2, len(study.sparsities), sharex=True, sharey=True, squeeze=False)
     shades = colours(len(study.rates))
+    drawn = lines(study, points)
     for row, regeneration in zip(grid, REGENERATION, strict=True):
         for axes, sparsity in zip(row, study.sparsities, strict=True):
-            chosen = [
-                point for point in points if (point.pretrained_sparsity, point.regeneration) == (sparsity, regeneration)
-            ]
-            _panel(axes, study.rates, shades, chosen, drops)
+            _panel(axes, [drawn[sparsity, regeneration, rate] for rate in study.rates], shades, drops)
         row[0].set_ylabel(f"{regeneration} regeneration\naccuracy difference (points)")
     for axes, sparsity in zip(grid[0], study.sparsities, strict=True):
         axes.set_title(f"Pre-trained sparsity {sparsity:g}")
@@ -64,14 +62,11 @@ LEGEND = 1.9
 """Inches that one name takes."""
 
 
-def _panel(
-    axes: Axes, rates: Sequence[float], shades: Sequence[str], points: Sequence[Point], drops: Sequence[int]
-) -> None:
+def _panel(axes: Axes, drawn: Sequence[Mapping[int, float]], shades: Sequence[str], drops: Sequence[int]) -> None:
     for epoch in drops:
         axes.axvline(epoch, color=DROP, linewidth=1)
     axes.axhline(0, color="0.5", linewidth=0.8, linestyle="--")
-    for rate, shade in zip(rates, shades, strict=True):
-        line = means(point for point in points if point.pruning_rate == rate)
+    for line, shade in zip(drawn, shades, strict=True):
         axes.plot(list(line), list(line.values()), color=shade, marker="o", markersize=3)
     axes.grid()
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 
 from granet import __version__
 from granet.report.figures import svg_figure
 from granet.report.html import Cell, document, figure, number, table
-from granet.studies.plasticity import REGENERATION, Study
+from granet.studies.plasticity import Study
 from granet.studies.plasticity_figure import TITLES, paint, size, title
-from granet.studies.plasticity_results import Point, means
+from granet.studies.plasticity_results import Point, lines
 
 _MEANING = {
     "plasticity": "Test accuracy after {k} epochs of continued training at the learning rate of the moment of pruning, "
@@ -45,20 +45,11 @@ def _section(study: Study, measure: str, scope: str, points: Sequence[Point], dr
     described = f"{caption} The numbers are in the table below."
     drawn = partial(paint, study=study, points=points, drops=drops)
     drawing = svg_figure(drawn, size(study), f"{measure}-{scope}", described)
-    rows = [
-        _row(study, sparsity, rate, regeneration, points)
-        for sparsity in study.sparsities
-        for regeneration in REGENERATION
-        for rate in study.rates
-    ]
+    rows = [_row(study, *key, line) for key, line in lines(study, points).items()]
     return figure(drawing, caption) + table(f"{title(study, measure, scope)}, in points, by epoch of pruning", rows)
 
 
-def _row(study: Study, sparsity: float, rate: float, regeneration: str, points: Sequence[Point]) -> dict[str, Cell]:
-    key = (sparsity, rate, regeneration)
-    line = means(
-        point for point in points if (point.pretrained_sparsity, point.pruning_rate, point.regeneration) == key
-    )
+def _row(study: Study, sparsity: float, regeneration: str, rate: float, line: Mapping[int, float]) -> dict[str, Cell]:
     heading = {
         "pre-trained sparsity": Cell(f"{sparsity:g}"),
         "regeneration": Cell(regeneration),

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from granet.studies.plasticity import Branch, Study
+from granet.studies.plasticity import REGENERATION, Branch, Study
 from granet.studies.results import write_csv
 from granet.training.checkpoint import kept_path
 from granet.training.records import EpochRecord
@@ -100,6 +100,16 @@ def means(chosen: Iterable[Point]) -> dict[int, float]:
     for point in chosen:
         by_epoch.setdefault(point.epoch, []).append(point.difference)
     return {epoch: statistics.mean(by_epoch[epoch]) for epoch in sorted(by_epoch)}
+
+
+def lines(study: Study, chosen: Iterable[Point]) -> dict[tuple[float, str, float], dict[int, float]]:
+    """The lines of a figure: pre-trained sparsity, regeneration and pruning rate to the means of those points."""
+    found: dict[tuple[float, str, float], list[Point]] = {
+        key: [] for key in itertools.product(study.sparsities, REGENERATION, study.rates)
+    }
+    for point in chosen:
+        found[point.pretrained_sparsity, point.regeneration, point.pruning_rate].append(point)
+    return {key: means(line) for key, line in found.items()}
 
 
 def rate_drops(trunk: Sequence[EpochRecord]) -> list[int]:

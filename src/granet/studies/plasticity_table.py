@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from typing import Any
 
 from granet.files import read_json
 from granet.studies.markdown import markdown_table
-from granet.studies.plasticity import REGENERATION, Study
+from granet.studies.plasticity import Study
 from granet.studies.plasticity_figure import title, write_figure
 from granet.studies.plasticity_file import read_study
-from granet.studies.plasticity_results import Point, check_kept, means, point_of, rate_drops
+from granet.studies.plasticity_results import Point, check_kept, lines, point_of, rate_drops
 from granet.studies.reproducible import PAGES, Selection, write_page
 from granet.studies.results import COLUMNS, keep, read_results
 from granet.studies.wording import heading
@@ -124,22 +123,21 @@ def page(study: Study, points: Sequence[Point]) -> str:
     for sparsity in study.sparsities:
         part = [point for point in points if point.pretrained_sparsity == sparsity]
         parts.append(f"## Pre-trained sparsity {sparsity:g}\n")
-        parts.append(_table(study, part))
+        parts.append(_table(dataclasses.replace(study, sparsities=(sparsity,)), part))
     return "\n".join(parts)
 
 
 def _table(study: Study, points: Sequence[Point]) -> str:
+    """Of one pre-trained sparsity."""
     epochs = sorted(study.checkpoints)
-    lines = [("regeneration", "rate", *map(str, epochs))]
+    rows = [("regeneration", "rate", *map(str, epochs))]
     before = {epoch: [point.accuracy_before for point in points if point.epoch == epoch] for epoch in epochs}
     accuracies = (f"{statistics.mean(each):.2f} %" if each else "-" for each in before.values())
-    lines.append(("accuracy before", "", *accuracies))
-    for regeneration, rate in itertools.product(REGENERATION, study.rates):
-        key = (regeneration, rate)
-        line = means(point for point in points if (point.regeneration, point.pruning_rate) == key)
+    rows.append(("accuracy before", "", *accuracies))
+    for (_, regeneration, rate), line in lines(study, points).items():
         shown = (f"{line[epoch]:+.2f}" if epoch in line else "-" for epoch in epochs)
-        lines.append((regeneration, f"{rate:g}", *shown))
-    return markdown_table(lines)
+        rows.append((regeneration, f"{rate:g}", *shown))
+    return markdown_table(rows)
 
 
 def _title(study: Study) -> str:
