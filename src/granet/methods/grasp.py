@@ -18,7 +18,6 @@ from granet.scores import given, in_order
     shares="global",
     cost="`batches` gradients and Hessian products, before training",
     before_training=True,
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class GraSP(Method):

@@ -15,7 +15,6 @@ from granet.net import SparseNet
     score="magnitude in the first run",
     shares="global",
     cost="a first run",
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class LRR(LTH):

@@ -18,7 +18,6 @@ from granet.scores import given
     score="magnitude in the first run",
     shares="global",
     cost="a first run",
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class LTH(Method):

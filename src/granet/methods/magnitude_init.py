@@ -16,7 +16,6 @@ from granet.scores import magnitude
     score="magnitude",
     shares="global",
     before_training=True,
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class MagnitudeInit(Method):

@@ -14,7 +14,6 @@ from granet.methods.lrr import LRR
     score="magnitude in the first run",
     shares="global",
     cost="a first run",
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class OneShot(LRR):

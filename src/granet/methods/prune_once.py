@@ -22,7 +22,6 @@ PAPER = "Liu et al. 2021, arXiv 2106.10404"
     score="magnitude",
     knob="`rate`, a share of what is left",
     before_training=True,
-    changes_masks=False,
     has_target=False,
 )
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,6 @@ class MethodInfo:
     sparse_to_sparse: bool = False
     regrows: bool = False
     """Weights that are gone may return."""
-    changes_masks: bool = True
     has_target: bool = True
     """Ends at the sparsity asked for; without, the sparsity follows from other settings."""
 

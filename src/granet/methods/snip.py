@@ -18,7 +18,6 @@ from granet.scores import given
     shares="global",
     cost="`batches` passes forward and back, before training",
     before_training=True,
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class SNIP(Method):

@@ -16,7 +16,6 @@ from granet.net import SparseNet
     score="random",
     sparse_to_sparse=True,
     before_training=True,
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class Static(Method):

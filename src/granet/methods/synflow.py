@@ -23,7 +23,6 @@ from granet.scores import given
     shares="global",
     cost="100 data-free passes in float64, before training",
     before_training=True,
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class SynFlow(Method):

@@ -34,7 +34,6 @@ _JUMP = 0.05
     has_target=False,
     knob="exact with `sparsity`, or `tolerance`",
     cost="a first run, the layers' inputs on 4 batches, 120 passes through each for every tolerance tried",
-    changes_masks=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class SIS(Method):
