@@ -9,7 +9,6 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
-from granet.checks import check_choice
 from granet.clock import Clock, Time
 from granet.hidden import FedBackWeights, Hidden
 from granet.layers import SparseLayer
@@ -41,10 +40,6 @@ class DPF(Gradual):
 
     hidden: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("score", self.score, ("magnitude",))  # of the hidden weights
 
     @property
     def dense_gradient(self) -> DenseGradient:

@@ -39,7 +39,7 @@ class Gradual(Method):
         super().__post_init__()
         check_choice("scope", self.scope, ("global", "uniform"))
         check_share("last_density", self.last_density)
-        check_choice("score", self.score, tuple(PRUNE_SCORES))
+        check_choice("score", self.score, ("magnitude",) if self.hidden else tuple(PRUNE_SCORES))
         if self.dense_first and ":" in self.pattern:
             raise ValueError(
                 f"dense_first=True: must be False with pattern={self.pattern!r}, which thins all layers alike; "

@@ -9,7 +9,6 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
-from granet.checks import check_choice
 from granet.clock import Clock
 from granet.hidden import FrozenWeights, Hidden
 from granet.layers import SparseLayer
@@ -44,10 +43,6 @@ class GMPOriginal(Gradual):
 
     hidden: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("score", self.score, ("magnitude",))  # of the hidden weights
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
         return FrozenWeights(layers)
