@@ -217,9 +217,9 @@ def test_a_layer_begins_dense_and_counts_its_mask() -> None:
     layer = SparseLayer("fc.weight", nn.Parameter(torch.randn(2, 5)), 0, 0)
     assert layer.mask.dtype == torch.bool
     assert layer.mask.all()
-    assert (layer.active, layer.density, layer.sparsity) == (10, 1.0, 0.0)
+    assert (layer.active, layer.numel, layer.sparsity) == (10, 10, 0.0)
     layer.mask[0, 0] = False
-    assert (layer.active, layer.density, layer.numel) == (9, 0.9, 10)
+    assert (layer.active, layer.numel, layer.sparsity) == (9, 10, 0.1)
 
 
 @pytest.mark.parametrize("zeros", range(11))

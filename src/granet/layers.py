@@ -88,10 +88,6 @@ class SparseLayer:
         return int(self.mask.count_nonzero())
 
     @property
-    def density(self) -> float:
-        return self.active / self.numel
-
-    @property
     def sparsity(self) -> float:
         return (self.numel - self.active) / self.numel
 

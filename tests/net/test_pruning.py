@@ -39,7 +39,7 @@ def test_every_position_is_as_likely_as_any_other(kit: Any) -> None:
     hits = torch.zeros(8, 3, 3, 3)
     for seed in range(400):
         hits += kit.sprouted(0.5, seed=seed).layers[0].mask
-    share = kit.sprouted(0.5).layers[0].density
+    share = 1 - kit.sprouted(0.5).layers[0].sparsity
     deviation = math.sqrt(400 * share * (1 - share))
     assert (hits - 400 * share).abs().max() < 5 * deviation
 
