@@ -53,6 +53,13 @@ def test_a_score_that_is_nan_is_refused(kit: Any, pattern: str, move: Any) -> No
         move(net)
 
 
+def test_infinite_scores_are_in_order(kit: Any) -> None:
+    """Their sum is NaN where there are both, but none of them is."""
+    net = kit.begin(kit.make())
+    net.prune_to(0.5, lambda layer, draw: layer.weight.detach() * torch.inf)
+    assert int(net.counts.sum()) == net.numel // 2
+
+
 def test_a_score_may_be_nan_where_training_has_diverged(kit: Any) -> None:
     """As it always could for the methods that are here: a run that diverges is told by its accuracy."""
     layers = kit.make().layers
