@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from granet.tensors.row import Row, kinds, sizes
+from granet.tensors.row import Row, kinds, nonzero, sizes
 
 SPARSIFIABLE = (_ConvNd, nn.Linear)
 
@@ -116,8 +116,7 @@ def gradients_of(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:
 
 def count_active(masks: Mapping[str, Tensor]) -> dict[str, int]:
     """Name to the number of True in each mask, in one wait for the device."""
-    device = next(iter(masks.values())).device
-    counts = torch.stack([mask.count_nonzero().to(device) for mask in masks.values()])
+    counts = nonzero(masks.values(), next(iter(masks.values())).device)
     return dict(zip(masks, counts.tolist(), strict=True))
 
 

@@ -14,7 +14,7 @@ from granet.patterns import SINGLE, Units
 from granet.probe import Probe
 from granet.scores import Score, gradient, magnitude
 from granet.selection import Ranking, rank
-from granet.tensors.row import Row, row_of, sizes
+from granet.tensors.row import Row, nonzero, row_of, sizes
 from granet.tensors.transfer import constant, to_device
 
 
@@ -157,7 +157,7 @@ class ProposedMasks:
         """How many weights have been active at some time; None if nobody asked to remember."""
         if not self._tracks_ever_active:
             return None
-        return torch.stack([layer.memory["ever_active"].count_nonzero().to(self.device) for layer in self.layers]).sum()
+        return nonzero((layer.memory["ever_active"] for layer in self.layers), self.device).sum()
 
     # Thinning by one score twice in a row (prune, then drop) is thinning once to the second number, so the selection
     # is put off until a move needs its outcome.

@@ -16,6 +16,7 @@ from granet.net.division import divide
 from granet.net.proposal import ProposedMasks, flat_copies
 from granet.scores import Score, magnitude, random
 from granet.selection import fill
+from granet.tensors.row import nonzero
 from granet.tensors.transfer import constant, to_device
 
 Scope = Literal["global", "uniform"]
@@ -52,9 +53,8 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def keep_nonzero(self) -> None:
         """Switch off what is zero, so that a net that was trained sparse goes on with the masks it had."""
-        nonzero = [score.count_nonzero().to(self.device) for score in self._scores(magnitude)]
         self._rank(magnitude)
-        self.counts = torch.stack(nonzero) * self._entry_size
+        self.counts = nonzero(self._scores(magnitude), self.device) * self._entry_size
 
     @torch.no_grad()
     def prune_share(self, rate: float, score: Score, scope: Scope) -> None:
@@ -87,8 +87,8 @@ class SparseNet(ProposedMasks):
         self.prune_to(sparsity, score, scope)
         self._settle()
         self.pruned = pruned + counts.sum() - self.counts.sum()
-        came = [(mask & ~before).sum().to(self.device) for mask, before in zip(self._proposed, masks, strict=True)]
-        self.regrown = self.regrown + (torch.stack(came) * self._entry_size).sum()
+        came = nonzero((mask & ~before for mask, before in zip(self._proposed, masks, strict=True)), self.device)
+        self.regrown = self.regrown + (came * self._entry_size).sum()
 
     @torch.no_grad()
     def recount(self) -> None:
@@ -96,7 +96,7 @@ class SparseNet(ProposedMasks):
 
         Also those of layers that cannot move in this proposal: their masks have changed before it.
         """
-        self.active = torch.stack([layer.mask.count_nonzero().to(self.device) for layer in self.layers])
+        self.active = nonzero((layer.mask for layer in self.layers), self.device)
         self.counts = self._of_movable(self.active)
 
     @torch.no_grad()
@@ -173,11 +173,11 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def below(self, threshold: Tensor) -> Tensor:
         """Weights of each layer that were active at the start of this proposal and lie below ``threshold`` in size."""
-        small = [
+        small = (
             (scores.abs() < threshold.to(scores.device)) & self._entries(layer, layer.mask)
             for layer, scores in zip(self.movable, self._scores(magnitude), strict=True)
-        ]
-        return torch.stack([places.count_nonzero().to(self.device) for places in small]) * self._entry_size
+        )
+        return nonzero(small, self.device) * self._entry_size
 
     @torch.no_grad()
     def mean_size(self, score: Score) -> Tensor:

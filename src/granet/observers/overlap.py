@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from granet.observers.base import Observer, Watched, pack_all, unpack_all
+from granet.tensors.row import nonzero
 
 
 class Overlap(Observer):
@@ -39,7 +40,7 @@ class Overlap(Observer):
             before.copy_(after)
 
     def _count(self, masks: Iterable[Tensor]) -> Tensor:
-        return torch.stack([mask.count_nonzero().to(self._sums.device) for mask in masks]).sum().double()
+        return nonzero(masks, self._sums.device).sum().double()
 
     def epoch(self) -> dict[str, float]:
         jaccard, kept, updates = self._sums.tolist()

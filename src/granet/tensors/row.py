@@ -1,8 +1,8 @@
-"""Many tensors as slices of one, and what is asked about many tensors at once: devices, dtypes, sizes, addresses."""
+"""Many tensors as slices of one, and what is asked about many at once: devices, dtypes, sizes, zeros, addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, product
 from typing import overload
@@ -68,6 +68,11 @@ def dtypes(tensors: Sequence[Tensor]) -> set[torch.dtype]:
 def sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """How many elements each of them has."""
     return tuple(map(Tensor.numel, tensors.like if isinstance(tensors, Row) else tensors))
+
+
+def nonzero(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
+    """How many elements of each are not zero, as one int64 tensor on the device; no host wait."""
+    return torch.stack([tensor.count_nonzero().to(device) for tensor in tensors])
 
 
 def contiguous(tensors: Sequence[Tensor]) -> bool:
