@@ -208,6 +208,10 @@ def test_the_last_layer_is_held_when_the_dense_first_one_makes_it_too_thin() -> 
     assert densities == pytest.approx([1.0, 130 / 800, 0.2])
 
 
+def test_a_layer_that_is_first_and_last_is_exempt_from_nothing() -> None:
+    assert Uniform(last_density=0.2, dense_first=True)([(100,)], 0.1) == pytest.approx([0.1])
+
+
 def test_a_budget_below_the_exemptions_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sparsity=0\.9: .*dense_first=True"):
         Uniform(dense_first=True)([(50,), (50,)], 0.1)

@@ -75,8 +75,7 @@ def _proportional(shapes: Sequence[Shape], raw: Sequence[float], density: float)
             for i in open_layers:
                 densities[i] = epsilon * raw[i]
             break
-        largest = max(raw[i] for i in full)
-        open_layers -= {i for i in full if raw[i] == largest}
+        open_layers -= full  # at once: without one of them epsilon is larger still, so that the others stay full
     return densities
 
 

@@ -30,6 +30,12 @@ def test_the_targets_are_those_of_granet_from_a_dense_start() -> None:
         assert gmp.target(Clock(step, 125)) == granet.target(Clock(step, 125))
 
 
+def test_nothing_is_asked_for_before_the_window() -> None:
+    method = GMP(sparsity=0.9, start=40, **FAST)
+    assert [method.target(Clock(step, 125)) for step in (0, 30, 40)] == [0, 0, 0]
+    assert method.target(Clock(50, 125)) > 0
+
+
 def test_nothing_moves_after_the_window(trial, equal) -> None:
     for clock, _, _, before, after in trial(GMP(sparsity=0.9, **FAST), 125):
         assert equal(before, after) == (clock.step > 80)

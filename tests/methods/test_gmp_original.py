@@ -73,6 +73,17 @@ def test_masks_are_fixed_after_the_window() -> None:
     assert [record.regrown for record in sparsifier.history] == [0] * 7
 
 
+def test_the_last_update_of_the_window_is_part_of_it() -> None:
+    model = nn.Linear(4, 1, bias=False)
+    model.weight.data = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.5, every=1, end=2), total_steps=9)
+    push(model, optimizer, 0.0, 0.0, 0.0, 0.0)
+    assert sparsifier.masks["weight"].tolist() == [[True, True, False, False]]
+    push(model, optimizer, 0.0, 2.5, 0.0, 0.0)  # to 0.5, below both that are hidden
+    assert model.weight.tolist() == [[4.0, 0.0, 2.0, 0.0]]
+
+
 def test_an_update_that_was_skipped_is_made_up_for_after_the_window() -> None:
     model = nn.Linear(4, 1, bias=False)
     model.weight.data = torch.tensor([[4.0, 3.0, 2.0, 1.0]])

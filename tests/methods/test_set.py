@@ -36,15 +36,19 @@ def test_growth_is_uniform_over_what_is_not_kept(trial, plain) -> None:
     """Each candidate, the just dropped included, is grown as often as any other."""
     candidates = np.zeros(1200)
     grown = np.zeros(1200)
+    dropped = returned = 0
     for seed in range(12):
         for _, weights, _, before, after in trial(SET(sparsity=0.8, every=10), 300, seed=seed):
             kept = plain.prune_layer(weights[2], before[2], before[2].sum() - math.ceil(0.3 * before[2].sum()))
             candidates += ~kept
             grown += after[2] & ~kept
+            dropped += (before[2] & ~kept).sum()
+            returned += (before[2] & ~kept & after[2]).sum()
     rate = grown.sum() / candidates.sum()
     deviation = (grown - candidates * rate) / np.sqrt(candidates * rate * (1 - rate))
     assert np.abs(deviation).max() < 5
     assert deviation.std() == pytest.approx(1, abs=0.1)
+    assert abs(returned - dropped * rate) < 5 * np.sqrt(dropped * rate * (1 - rate))
 
 
 def test_growth_looks_at_no_gradient(trial) -> None:
