@@ -50,6 +50,8 @@ def test_a_branch_that_prunes_nothing_ends_as_its_trunk_bit_for_bit(out: Path) -
     assert [record.epoch for record in branch.records] == [1, 2, 3, 4]
     left = {path.name for path in (out / run_name(BRANCH)).iterdir()}
     assert left == {"config.json", "metrics.jsonl", "summary.json"}  # hundreds of these must be small
+    branch.records[0] = replace(branch.records[0], val_accuracy=1.0)  # of the trunk, so not one to choose
+    assert branch.summary().best_epoch in (2, 3, 4)
 
 
 @pytest.mark.parametrize("again", ["a run", "a sweep"])
@@ -83,11 +85,14 @@ def test_the_learning_rate_is_held_or_follows_the_schedule(
 def test_a_branch_begins_with_the_kept_weights_pruned_once(out: Path) -> None:
     method = {"rate": 0.75, "scope": "uniform"}
     branch = Run(replace(BRANCH, method="prune-once", method_fields=method), DATA, CPU, out).training
-    kept = load_kept(out / run_name(TRUNK), 1, CPU)["model"]
+    state = load_kept(out / run_name(TRUNK), 1, CPU)
+    kept, average = state["model"], state["average"]
     for name, weight in branch.model.state_dict().items():
         if name in branch.sparsifier.masks:
             least = kept[name].abs().flatten().sort().values[round(0.75 * weight.numel())]
             assert torch.equal(weight, kept[name] * (kept[name].abs() >= least))
+            averaged = branch.final_model.state_dict()[name]
+            assert torch.equal(averaged, average[name] * (weight != 0))  # should it return, it begins at zero here too
         else:
             assert torch.equal(weight, kept[name])
 

@@ -86,6 +86,24 @@ def test_same_recipe_same_run_other_seed_other_run(data: ImageSet) -> None:
     assert not torch.equal(first, weights(replace(recipe, seed=1)))
 
 
+def test_every_setting_of_a_recipe_reaches_the_training(data: ImageSet) -> None:
+    def weights(**changed: object) -> torch.Tensor:
+        training = Training(replace(recipe, **changed), few)
+        list(training.epochs())
+        return torch.cat([parameter.detach().flatten() for parameter in training.final_model.parameters()])
+
+    parts = ("train_images", "train_labels", "val_images", "val_labels", "test_images", "test_labels")
+    few = replace(data, **{part: getattr(data, part)[:16] for part in parts})
+    recipe = replace(SHORT.dense_twin(), epochs=1, batch_size=4, crop=2)
+    first = weights()
+    for name, value in {
+        "lr": 0.02, "momentum": 0.8, "nesterov": False, "weight_decay": 0.0, "no_decay": ("*bias",), "gamma": 0.5,
+        "schedule": "cosine", "milestones": (), "warm_up": 2, "label_smoothing": 0.1, "clip": 0.01, "ema": 0.5,
+        "crop": 1, "padding": "zero", "flip": True, "batch_size": 3, "stretch": 2.0,
+    }.items():  # fmt: skip
+        assert not torch.equal(first, weights(**{name: value})), name
+
+
 def test_dense_twin_starts_from_the_same_weights_and_stays_dense(data: ImageSet) -> None:
     sparse, dense = Training(SHORT, data), Training(SHORT.dense_twin(), data)
     assert all(map(torch.equal, sparse.model.parameters(), dense.model.parameters()))
