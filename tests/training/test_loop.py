@@ -39,7 +39,9 @@ def data() -> ImageSet:
 
 def test_granet_reaches_its_sparsity_and_learns(data: ImageSet) -> None:
     training = Training(SHORT, data)
-    records = list(training.epochs())
+    rates: list[float] = []
+    records = list(training.epochs(lambda: rates.append(training._optimizer.param_groups[0]["lr"])))
+    assert rates == pytest.approx([0.1] * 12 + [0.01] * 12)  # of each step
     assert [record.epoch for record in records] == [1, 2, 3, 4]
     assert [record.step for record in records] == [6, 12, 18, 24]
     assert [record.lr for record in records] == pytest.approx([0.1, 0.1, 0.01, 0.01])
@@ -84,6 +86,11 @@ def test_same_recipe_same_run_other_seed_other_run(data: ImageSet) -> None:
     torch.rand(7)  # whatever else drew from the global generator
     assert torch.equal(first, weights(recipe))
     assert not torch.equal(first, weights(replace(recipe, seed=1)))
+    static = replace(SHORT, method="static", method_fields={"sparsity": 0.5})
+    starts = [Training(replace(static, seed=seed), data) for seed in (0, 1)]
+    assert not torch.equal(*(start.model.classifier.bias for start in starts))  # which no mask touches
+    assert not torch.equal(*(start.sparsifier.masks["hidden.0.weight"] for start in starts))
+    assert not torch.equal(*(next(start._feed.train.epoch())[1] for start in starts))
 
 
 def test_every_setting_of_a_recipe_reaches_the_training(data: ImageSet) -> None:
@@ -229,13 +236,21 @@ def test_the_average_follows_and_is_as_sparse(data: ImageSet) -> None:
     for name, value in training.final_model.state_dict().items():
         if name in expected:
             torch.testing.assert_close(value.double(), expected[name], rtol=1e-4, atol=1e-6)
+        else:
+            assert torch.equal(value, training.model.state_dict()[name]), name
     assert training.final_model is not training.model
     zeros = sum(int((training.final_model.get_parameter(name)[~mask] != 0).sum()) for name, mask in masks.items())
     assert zeros == 0
-    normalise = normaliser(data.mean, data.std, torch.device("cpu"))
-    accuracy = evaluate(training.final_model, [(data.test_images, data.test_labels)], normalise)
-    assert training.records[-1].test_accuracy == pytest.approx(float(accuracy))
     assert training.summary().nonzero == sum(int((p != 0).sum()) for p in training.final_model.parameters())
+
+
+def test_the_average_is_what_is_evaluated(data: ImageSet) -> None:
+    training = Training(replace(SHORT, ema=1 - 1e-9), data)  # which stays where the model began
+    last = list(training.epochs())[-1]
+    normalise = normaliser(data.mean, data.std, torch.device("cpu"))
+    test = [(data.test_images, data.test_labels)]
+    averaged, trained = (float(evaluate(model, test, normalise)) for model in (training.final_model, training.model))
+    assert last.test_accuracy == pytest.approx(averaged) and averaged < trained - 0.2
 
 
 def test_the_average_of_a_tied_weight_follows_once_a_step() -> None:
