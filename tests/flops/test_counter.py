@@ -110,8 +110,9 @@ def test_tied_and_repeated_layers() -> None:
             return self.second(self.first(self.first(x)))
 
     mask = torch.eye(4, dtype=torch.bool)
-    rows = flops(Tied(), torch.zeros(1, 4), {"first.weight": mask}).rows
-    assert [(row.name, row.dense, row.sparse) for row in rows] == [("first", 64, 16), ("second", 32, 8)]
+    report = flops(Tied(), torch.zeros(1, 4), {"first.weight": mask})
+    assert [(row.name, row.dense, row.sparse) for row in report.rows] == [("first", 64, 16), ("second", 32, 8)]
+    assert "total   16 weights   0.2500" in str(report)  # there is one tensor
 
 
 def test_a_layer_that_is_not_called_costs_nothing_and_keywords_work() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -39,6 +39,7 @@ COUNTS = st.tuples(st.integers(0, 10), st.integers(0, 4))
     steps=st.integers(0, 30),
     dense_gradient=st.sampled_from(["never", "on updates", "always"]),
 )
+@example(start=(5, 2), updates={7: (1, 1)}, steps=7, dense_gradient="on updates")
 def test_against_every_single_step(
     start: tuple[int, int], updates: dict[int, tuple[int, int]], steps: int, dense_gradient: str
 ) -> None:
@@ -114,11 +115,14 @@ def test_gradual_pruning_is_the_mean_of_its_forward_passes() -> None:
     assert training.after(7, sparsifier.history).flops == 3 * sum(passes[:7])  # in the middle of the run
 
 
-def test_granet_adds_a_dense_gradient_on_updates() -> None:
-    sparsifier, training, passes = train(granet.GraNet(0.9, initial_sparsity=0.5, every=3, end=15), 20)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_granet_adds_a_dense_gradient_on_updates(batches: int) -> None:
+    """And on the steps before them whose gradients growth reads too."""
+    method = granet.GraNet(0.9, initial_sparsity=0.5, every=3, end=15, grow_batches=batches)
+    sparsifier, training, passes = train(method, 20)
     updates = [record.step for record in sparsifier.history]
     assert updates == [3, 6, 9, 12, 15, 18]
-    expected = 3 * sum(passes) + sum(training.report.dense - passes[step - 1] for step in updates)
+    expected = 3 * sum(passes) + batches * sum(training.report.dense - passes[step - 1] for step in updates)
     assert training.after(20, sparsifier.history).flops == expected
     assert passes[0] < training.report.dense
 
