@@ -102,6 +102,20 @@ REMEMBERING = {
 }
 
 
+def test_a_mean_begins_anew_also_after_an_update_that_had_no_gradient() -> None:
+    model, optimizer, sparsifier = start(REMEMBERING["mean"])
+    for step in range(1, 5):
+        optimizer.zero_grad()
+        loss(model, step).backward()
+        optimizer.step()
+    mean = sparsifier.layers["weight"].memory["gradient_mean"]
+    assert mean.any()
+    optimizer.zero_grad()
+    with pytest.warns(UserWarning, match="no gradient at a mask update"):
+        optimizer.step()
+    assert sparsifier.step == 5 and not mean.any()
+
+
 @pytest.mark.parametrize("method", REMEMBERING.values(), ids=REMEMBERING)
 def test_masking_before_the_step_counts_a_gradient_once(method: granet.Method) -> None:
     run = start(method)

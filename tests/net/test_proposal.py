@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from granet.distributions import Uniform, distribution
+from granet.net import make_net
 from granet.scores import gradient, magnitude, random, random_elsewhere
 
 YES, NO = torch.tensor(True), torch.tensor(False)
@@ -66,6 +67,13 @@ def test_drop_takes_the_smallest_and_leaves_the_floor(kit: Any) -> None:
         expected[sizes.argsort(stable=True)[:count]] = False
         assert torch.equal(layer.mask.flatten(), expected)
     kit.check_books(net)
+
+
+def test_the_floor_of_units_is_a_whole_one(kit: Any) -> None:
+    net = kit.begin(make_net(kit.make([(10, 4), (10, 5)]).layers, 1, "filter", 0.5))
+    assert net.drop(torch.tensor([999, 999]), magnitude).tolist() == [36, 45]
+    net.commit()
+    assert net.active.tolist() == [4, 5]
 
 
 def test_layers_can_be_brought_to_other_counts_by_one_drop_and_one_grow(kit: Any) -> None:

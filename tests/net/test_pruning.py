@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from granet.distributions import Uniform, counts, distribution, kept
+from granet.net import make_net
 from granet.schedules import cubic
 from granet.scores import gradient, magnitude
 
@@ -127,6 +128,16 @@ def test_uniform_pruning_step_by_step_loses_no_weight_to_rounding(kit: Any) -> N
         net.commit()
         assert int(net.active.sum()) == total
         kit.check_books(net)
+
+
+def test_what_a_layer_of_units_lacks_goes_to_others_in_the_nearest_whole_units(kit: Any) -> None:
+    net = kit.begin(make_net(kit.make([(10, 4), (10, 5)]).layers, 1, "filter", 0.5))
+    net.drop(torch.tensor([32, 0]), magnitude)
+    assert net.shares(1 - 37 / 90, Uniform()) == [16, 20]
+    net.prune_to(1 - 37 / 90, magnitude, Uniform())  # 8 of these 16 are there; 28 are asked of the other layer
+    net.commit()
+    assert net.active.tolist() == [8, 30]
+    kit.check_books(net)
 
 
 @settings(max_examples=60)
