@@ -100,6 +100,21 @@ def test_it_measures_what_a_plain_loop_measures() -> None:
     assert without.plasticity == without.after - without.before
 
 
+def test_every_copy_trains_on_the_same_batches_in_training_mode() -> None:
+    loop, seen = Loop(), []
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        seen.append(targets)
+        return nn.functional.cross_entropy(outputs, targets)
+
+    loop.model.eval()
+    modes: list[bool] = []
+    loop.model[3].register_forward_hook(lambda dropout, *_: modes.append(dropout.training))
+    granet.plasticity(loop.model, loop.optimizer, loop.loader, loss, lambda model: 0.0, steps=2, rates=(0.5, 0.9))
+    assert modes == [True] * 8
+    assert all(torch.equal(a, b) for a, b in zip(seen, seen[:2] * 4, strict=True))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -23,6 +23,7 @@ def test_every_round_is_the_plain_global_prune_to_a_geometric_density(trial, pla
 def test_targets_by_hand() -> None:
     method = GS(sparsity=0.75, start=10, end=30, rounds=2)
     assert [method.target(Clock(step, 40)) for step in (0, 10, 19, 20, 29, 30, 40)] == [0, 0, 0, 0.5, 0.5, 0.75, 0.75]
+    assert GS(sparsity=0.3).target(Clock(40, 40)) == 0.3 != 1 - (1 - 0.3)  # not rounded on the way
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,17 @@ def test_what_is_zero_is_switched_off_and_nothing_else() -> None:
     assert sparse.active.tolist() == [layer.active for layer in layers]
 
 
+@pytest.mark.filterwarnings("ignore:.*no gradient at a mask update")
+def test_a_layer_regrows_what_it_lost_itself_where_another_has_no_gradient() -> None:
+    model = net(zeros=0.5)
+    before, optimizer = [int(weight.count_nonzero()) for weight in weights(model)], sgd(model)
+    sparsifier = granet.sparsify(model, optimizer, granet.PruneAndRegenerate(rate=0.5, scope="uniform"))
+    pruned = list(sparsifier.active.values())
+    model[2](torch.randn(16, 12)).square().sum().backward()
+    optimizer.step()
+    assert list(sparsifier.active.values()) == [pruned[0], before[1]]
+
+
 def test_each_layer_regrows_what_it_lost_by_gradient_from_zero_with_fresh_momentum() -> None:
     model = net(zeros=0.5)
     optimizer = sgd(model)

@@ -59,9 +59,9 @@ def test_a_budget_is_the_mean_over_its_runs() -> None:
     report = counted("vgg19", 10, 32)
     full = tuple(row.weights for row in report.rows)
     half = tuple(weights // 2 for weights in full)
-    budget = Budget("x", report, (full, half))
-    assert budget.percents[0] == "25.00" and budget.sparsity() == pytest.approx(0.25)
-    assert budget.sparsity("classifier") == pytest.approx(0.25) and budget.flops == pytest.approx(0.75)
+    budget = Budget("x", report, (full, half, full))
+    assert budget.percents[0] == "16.67" and budget.sparsity() == pytest.approx(1 / 6)
+    assert budget.sparsity("classifier") == pytest.approx(1 / 6) and budget.flops == pytest.approx(5 / 6)
 
 
 def test_old_and_new_logs(tmp_path: Path) -> None:
