@@ -13,6 +13,10 @@ from granet.training.recipe import Recipe, method_class
 from granet.training.rundir import run_name
 
 
+def test_stretch_multiplies_the_epochs() -> None:
+    assert [Recipe(epochs=n, stretch=s).total_epochs for n, s in ((4, 1.5), (3, 1.2), (100, 0.29))] == [6, 4, 29]
+
+
 def test_json_round_trip() -> None:
     recipe = Recipe(method="rigl", method_fields={"sparsity": 0.8}, milestones=(100, "50%"), epochs=3)
     assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
