@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import granet
+from granet.sparsifier.optimizer_state import fresh_state
 
 Kit = SimpleNamespace
 STEPS = 14
@@ -276,6 +277,14 @@ def test_rprop_by_groups(kit: Kit) -> None:
     for name, layer in sparsifier.layers.items():
         sizes = optimizer.state[layer.weight]["step_size"][~layer.mask]
         assert sizes.unique().tolist() == pytest.approx([0.5 if name == "0.weight" else 0.005])
+
+
+def test_the_first_step_size_of_rprop_is_not_that_of_a_warm_up() -> None:
+    optimizer = torch.optim.Rprop(torch.nn.Linear(2, 2).parameters(), lr=0.5)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.125 * (step + 1))
+    (group,) = optimizer.param_groups
+    assert group["lr"] == 0.0625
+    assert fresh_state(optimizer, group) == {"step_size": 0.5}
 
 
 def test_a_warm_up_from_zero_hides_no_optimizer_that_moves_inactive_weights(kit: Kit) -> None:

@@ -22,7 +22,6 @@ class OptimizerState:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self._others = fresh_state(optimizer, optimizer.defaults)
         self._fresh: dict[nn.Parameter, dict[str, float]] = {}
         for group in optimizer.param_groups:
             self._fresh |= dict.fromkeys(group["params"], fresh_state(optimizer, group))
@@ -32,7 +31,7 @@ class OptimizerState:
         for layer in layers:
             state = self._optimizer.state.get(layer.weight)
             if state:
-                fresh = self._fresh.get(layer.weight, self._others)
+                fresh = self._fresh[layer.weight]
                 for key, tensor in _per_weight(state, layer.weight):
                     yield layer, tensor, fresh.get(key, 0.0)
 
