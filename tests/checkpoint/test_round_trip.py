@@ -168,6 +168,7 @@ def test_tied_weights_are_stored_once(tmp_path: Path, make: Any) -> None:
     state, masks = read(tmp_path / "file")
     assert state["decoder.weight"] is state["encoder.weight"]
     assert list(masks) == ["encoder.weight"]
+    assert all(value.untyped_storage().nbytes() == value.nbytes for value in state.values())  # none holds the file
 
 
 def test_a_file_of_tied_weights_fits_an_untied_model_and_not_the_reverse(tmp_path: Path, make: Any, raw: Any) -> None:

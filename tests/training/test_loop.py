@@ -75,6 +75,16 @@ def test_records_agree_with_the_model(data: ImageSet) -> None:
         assert accuracy == pytest.approx((answers == labels).float().mean().item())
 
 
+def test_training_figures_are_means_over_the_images(data: ImageSet) -> None:
+    recipe = replace(SHORT.dense_twin(), epochs=1, lr=1e-12)  # the weights stay
+    (record,) = Training(recipe, data).epochs()
+    twin = Training(recipe, data)
+    seen = [(twin.model.train()(images), labels) for images, labels in twin._feed.train.epoch()]
+    logits, labels = (torch.cat(parts).detach() for parts in zip(*seen, strict=True))
+    assert record.train_loss == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-4)
+    assert record.train_accuracy == pytest.approx((logits.argmax(1) == labels).float().mean().item())
+
+
 def test_same_recipe_same_run_other_seed_other_run(data: ImageSet) -> None:
     def weights(recipe: Recipe) -> torch.Tensor:
         training = Training(recipe, data)
