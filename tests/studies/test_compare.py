@@ -102,6 +102,13 @@ def test_how_far_all_cells_are_from_the_paper_together() -> None:
     assert "ran itself" not in page("cifar-main", ours[1:])
 
 
+def test_rows_that_the_paper_did_not_run_are_named() -> None:
+    borrowed = replace(CELL, row="SNIP", std=None)
+    told = "It took these rows from other works, which may have chosen and averaged otherwise: SNIP.\n"
+    assert told in page("cifar-main", [Comparison(CELL, ()), Comparison(borrowed, ())])
+    assert "other works" not in page("cifar-main", [Comparison(CELL, ())])
+
+
 def test_the_same_runs_as_the_paper_would_report_them() -> None:
     one = Comparison(CELL, (92.5, 92.7), (92.9, 93.3), spread=Spread(0.1, 0.2, 0.1))
     assert one.by_papers_protocol.difference == pytest.approx(0.1)

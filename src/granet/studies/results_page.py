@@ -28,16 +28,17 @@ no numbers here. `-` is not run yet.
 """
 _SPREAD = f"""\
 Standard errors come from two deviations over seeds for all cells of a network and data set: ours, pooled over those of
-every table that we ran with several seeds, and the paper's, over those for which it prints one. Where one of the two is
-not known the other stands in; without either there is no error. A cell whose runs lie more than
-{BROKEN:.0f} points apart, because training broke down for some seeds, is not pooled and has a deviation of its own.
+every table that we ran with several seeds, and the paper's, over those for which it prints one. So a cell with one seed
+has an error too. Where one of the two is not known the other stands in; without either there is no error. A cell whose
+runs lie more than {BROKEN:.0f} points apart, because training broke down for some seeds, is not pooled and has
+a deviation of its own.
 """
 
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page of one table, with its figure if anything was measured."""
     printed = any(one.cell.accuracy is not None for one in comparisons)
-    parts = [heading(table), _PRINTED if printed else _UNPRINTED, _SPREAD]
+    parts = [heading(table), _PRINTED if printed else _UNPRINTED, *_borrowed(comparisons), _SPREAD]
     if measured(comparisons):
         parts.append(f"![accuracy against sparsity]({table}.png)\n")
     for model, data in dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons):
@@ -49,6 +50,14 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
             if compared := pairs_section(*arranged(part)[1:]):
                 parts.append(compared)
     return "\n".join([*parts, *exceptions(comparisons)])
+
+
+def _borrowed(comparisons: Sequence[Comparison]) -> list[str]:
+    """Which rows the paper did not run: it prints no deviation for them."""
+    cells = [one.cell for one in comparisons]
+    rows = dict.fromkeys(cell.row for cell in cells if cell.accuracy is not None and cell.std is None)
+    told = f"It took these rows from other works, which may have chosen and averaged otherwise: {', '.join(rows)}.\n"
+    return [told] if rows else []
 
 
 def exceptions(comparisons: Sequence[Comparison]) -> list[str]:
@@ -135,7 +144,6 @@ def _by_papers_protocol(part: Sequence[Comparison]) -> str:
         f"By the paper's protocol, the best test epoch at the final sparsity ({higher}):\n",
         _table(chosen, every_row=False),
     ]
-    # a cell without a deviation is one that the paper took from another work
     own = [one.difference for one in chosen if one.difference is not None and one.cell.std is not None]
     if len(own) > 1:
         parts.append(

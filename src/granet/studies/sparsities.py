@@ -10,6 +10,8 @@ from granet.studies.compare import Comparison
 ROUNDING = 5e-5
 """A sparsity closer than this is printed as the one asked for."""
 
+_WHY = "A run of STR that is less sparse than asked for is from before `finish()` cut it to that.\n"
+
 
 def sparsities_section(comparisons: Sequence[Comparison]) -> str:
     """A line for each row whose sparsity follows from other settings; or nothing."""
@@ -20,4 +22,4 @@ def sparsities_section(comparisons: Sequence[Comparison]) -> str:
         if ended and abs(ended - asked) > ROUNDING:  # a narrow dense network has no sparsity to miss
             rows.setdefault(one.cell.row, []).append(f"{ended:.2%} in place of {asked:.0%}")
     lines = [f"- **{row}**: {', '.join(off)}.\n" for row, off in rows.items()]
-    return f"## Not exactly as sparse as asked for\n\n{''.join(lines)}" if lines else ""
+    return f"## Not exactly as sparse as asked for\n\n{_WHY}\n{''.join(lines)}" if lines else ""

@@ -12,8 +12,10 @@ from granet.studies.wording import heading, in_words, mean_of
 _INTRODUCTION = """\
 Every method that trains a network, on VGG-19 and CIFAR-10, for 160 epochs by the same trainer; dense networks are the
 whole one and, as Small-Dense, one so narrow that it has as few weights. Accuracy is that of the last epoch on test
-images in percent, over n seeds; in parentheses the difference from the paper's number with its standard error, where
-it has one. FLOPs are shares of the whole dense network's; methods that start from a finished run do not count that.
+images in percent, a mean over n seeds; where the paper has a number, which is of the best test epoch, the difference
+from it follows in parentheses. Behind ± are standard errors, as the page of [cifar-main](cifar-main.md) explains them:
+most rows have one seed, and what one seed varies by is known from those that have three. FLOPs are shares of the whole
+dense network's; methods that start from a finished run do not count that.
 """
 
 REMARKS: Mapping[str, str] = {
@@ -24,13 +26,13 @@ REMARKS: Mapping[str, str] = {
         " to tell ten classes apart."
     ),
     "GMP as first published": (
-        "prunes from the first step until half of training. GMP prunes until 68.75 %, and globally, so that the two"
-        " rows differ in more than what becomes of pruned weights."
+        "prunes until half of training, and every layer but the first alike; GMP until 68.75 %, and globally. So the"
+        " two rows differ in more than what becomes of pruned weights."
     ),
     "Variational dropout": (
-        "at 95 % the KL divergence has a hundredth of its weight in the variational bound, at 98 % 0.022 of it; at"
-        " twice the whole of it 99.96 % are gone. By itself it ends at 96.00 and 98.04 %, and the cut takes the best of"
-        " what had gone back in."
+        "the KL divergence has 0.01 of its weight in the variational bound at 95 %, and 0.022 at 98 %; with twice the"
+        " whole weight 99.96 % would go. By itself it ends at 96.00 and 98.04 %; `finish()` takes the best of what had"
+        " gone back in, to the sparsity asked for."
     ),
     "Learning-rate rewinding, one round": (
         "at 98 % training broke down in epoch 74, from 81.1 to 12.8 %, and got back to 82.9. One layer has 37 of its"
@@ -38,7 +40,7 @@ REMARKS: Mapping[str, str] = {
         " trained weights; with the same masks, Lottery ticket starts from initial weights, and One-shot takes a"
         " hundredth of the rate."
     ),
-    "One-shot with fine-tuning": "is fine-tuned for as many epochs as the first run, at a learning rate of 0.001.",
+    "One-shot with fine-tuning": "is fine-tuned for 160 epochs, at a learning rate of 0.001 throughout.",
 }
 """What else a reader of a row should know."""
 
