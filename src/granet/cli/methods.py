@@ -24,13 +24,15 @@ by `granet methods --markdown` from the registry, `granet.list_methods()`.)
 _COLUMNS = """\
 - **when**: when the masks are chosen. Those chosen before or after training then stay, except that `prune-regrow` lets
   as many weights grow again after its first step. Methods after training start from a finished first run, `trained=`.
-- **score**: what decides which weights stay. LAMP is `score="lamp"`.
+- **score**: what decides which weights stay. LAMP ([Lee et al. 2021](https://arxiv.org/abs/2010.07611)), which
+  `score="lamp"` chooses, is w^2 over the sum of the squares in its layer that are not smaller.
 - **distribution**: how layers share the weights that stay, by default; a method with a field `scope` or `distribution`
-  can change it. Global: all layers are ranked together. Uniform, ER and ERK: a density for each layer; where uniform
-  pruning is gradual, the last layer keeps at least 20 %. The pattern N:M gives all layers the same density instead. All
-  methods take all convolution and linear weights unless `exclude` names them. Some authors leave layers dense: the
-  first (`rigl` with the uniform distribution), the first, the last and shortcuts (`dsr`), the last (`set`), shortcuts
-  (`synflow`).
+  can change it. Global: all layers are ranked together. Uniform: all have the same density; where pruning is gradual,
+  the last layer keeps at least 20 %. ER: the density goes with (outputs + inputs) / (outputs x inputs). ERK: with the
+  sum of all dimensions of the weight over their product, the kernel's among them. So by ER and ERK small layers stay
+  denser, and may be dense. The pattern N:M gives all layers the same density instead. All methods take all convolution
+  and linear weights unless `exclude` names them. Some authors leave layers dense: the first (`rigl` with the uniform
+  distribution), the first, the last and shortcuts (`dsr`), the last (`set`), shortcuts (`synflow`).
 - **growth**: what decides which weights return. Hidden weights are dense values behind those that the model shows, up
   to `sparsifier.finish()`.
 - **target**: exact means that the number of zeros is the one that `sparsity` asks for, to the weight (to the block or

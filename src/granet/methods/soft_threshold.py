@@ -45,9 +45,9 @@ class STR(Method):
     """
 
     sparsity: float = 0.0
-    """Above 0, ``finish()`` cuts the smallest of the weights that are above their thresholds, of all layers, to exactly
-    this sparsity, and leaves what is sparser already; a warning says by how much training missed it, if by more than a
-    point."""
+    """Above 0, ``finish()`` cuts the weights of all layers that are least above their thresholds, to exactly this
+    sparsity, and leaves what is sparser already; a warning says where training ended, if it missed it by more than a
+    percentage point."""
     s_init: float = -100.0
     s_decay: float | None = None
     """The weight decay of s; None: that of the weights."""
