@@ -337,6 +337,17 @@ def test_modules_are_called_as_the_model_calls_them() -> None:
     torch.testing.assert_close(linear.eval()(input=x), linear(x))
 
 
+def test_parameters_of_a_functional_call_are_used() -> None:
+    """An average of the weights, say, is evaluated without a copy of the model."""
+    model, _, sparsifier = start(granet.VD(log_sigma2=-3.0))
+    other = {name: torch.randn_like(value) for name, value in model.named_parameters()}
+    twin = net()
+    twin.load_state_dict(other | {name: other[name] * mask for name, mask in sparsifier.masks.items()})
+    assert 0 < sparsifier.sparsity < 1
+    x, _ = batch(0)
+    torch.testing.assert_close(torch.func.functional_call(model.eval(), other, (x,)), twin(x))
+
+
 def test_layers_that_noise_cannot_reach_are_named_once() -> None:
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2, enable_nested_tensor=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -198,8 +198,10 @@ class _NoisyForward:
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> Tensor:
         if not module.training:
-            weight = torch.where(self._layer.mask, self._layer.weight, 0.0)
-            return _run(module, {"weight": weight, "bias": module.bias}, given, named)
+            weight = module.weight  # not always the layer's: functional_call exchanges it
+            assert isinstance(weight, Tensor)
+            shown = torch.where(self._layer.mask, weight, 0.0)
+            return _run(module, {"weight": shown, "bias": module.bias}, given, named)
         if self._layer.weight.grad is None and self._log_sigma2.grad is not None:
             self._log_sigma2.grad = None  # of a step that was given up, cleared with model.zero_grad()
         sigma2 = self._log_sigma2.exp().to(self._layer.weight.dtype)
