@@ -134,6 +134,19 @@ def test_a_bias_in_full_is_refused() -> None:
         names(two_blocks(), include=("*", "fc.bias"))
 
 
+def test_a_layer_of_complex_numbers_has_to_be_excluded() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2, dtype=torch.complex64))
+    with pytest.raises(ValueError, match=r"model: '1\.weight' must be a floating-point .*; exclude='1\.weight'"):
+        names(model)
+    assert names(model, exclude="1.weight") == ["0.weight"]
+
+
+def test_a_model_without_convolutions_and_linear_layers_says_how_others_are_named() -> None:
+    with pytest.raises(ValueError, match=r"no sparsifiable weight in LSTM; .* named in full in include"):
+        names(nn.LSTM(3, 2))
+    assert names(nn.LSTM(3, 2), include="weight_hh_l0") == ["weight_hh_l0"]
+
+
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 def test_an_embedding_of_sparse_gradients_is_refused_unless_it_is_tied(kind: Any) -> None:
     model = nn.ModuleDict({"words": kind(7, 4, sparse=True), "head": nn.Linear(4, 7, bias=False)})

@@ -150,7 +150,10 @@ def find_layers(
                 raise ValueError(f"{option}={glob!r}: matches no sparsifiable weight; {known}")
     if not chosen:
         if not default:
-            raise ValueError(f"model: no sparsifiable weight in {type(model).__name__}; {known}")
+            raise ValueError(
+                f"model: no sparsifiable weight in {type(model).__name__}; {known}; "
+                "others have to be named in full in include"
+            )
         if not any(one.parameter.requires_grad for one in default):
             raise ValueError(
                 f"model: every convolution and linear weight of {type(model).__name__} is frozen, requires_grad=False"
@@ -195,7 +198,10 @@ def _candidates(model: nn.Module) -> list[_Candidate]:
 
 def _check_kind(one: _Candidate) -> None:
     if one.parameter.ndim < 2 or not one.parameter.is_floating_point():
-        raise ValueError(f"include={one.names[0]!r}: must be a floating-point weight of two or more dimensions")
+        must = "must be a floating-point weight of two or more dimensions"
+        if one.default:
+            raise ValueError(f"model: {one.names[0]!r} {must}; exclude={one.names[0]!r} leaves it dense")
+        raise ValueError(f"include={one.names[0]!r}: {must}")
     if one.sparse_gradients and not one.default:  # tied to a linear layer its gradient is dense
         raise ValueError(f"include={one.names[0]!r}: its gradients would be sparse tensors; give it sparse=False")
 
