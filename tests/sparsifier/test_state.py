@@ -179,6 +179,26 @@ def test_going_back_in_the_same_process(method: str) -> None:
     assert not differences(run.state(), after)
 
 
+def test_layers_are_told_apart_by_name_whatever_their_order() -> None:
+    """A model whose layers are made in another order has the same names."""
+
+    def start(names: str) -> granet.Sparsifier:
+        torch.manual_seed(0)
+        model = nn.ModuleDict({name: nn.Linear(6, 9 if name == "a" else 4) for name in names})
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sparsifier = granet.sparsify(model, optimizer, granet.SET(sparsity=0.5, every=1), total_steps=4)
+        for weight in model.parameters():
+            weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        return sparsifier
+
+    there, here = start("ab"), start("ba")
+    here.load_state_dict(there.state_dict())
+    assert list(there.active) != list(here.active)
+    assert there.active == here.active
+    assert here.history[-1].active == tuple(here.active.values()) == there.history[-1].active[::-1]
+
+
 def test_a_mask_takes_one_bit_a_weight() -> None:
     run = Run("granet", "sgd")
     for name, packed in run.sparsifier.state_dict()["masks"].items():

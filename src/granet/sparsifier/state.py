@@ -89,7 +89,7 @@ def read_state(state: Mapping[str, Any], method: Method, net: SparseNet, hidden:
         seed=state["seed"],
         target=state["target_sparsity"],
         masks=_read_masks(state["masks"], net),
-        history=_read_history(state["history"]),
+        history=_read_history(state["history"], list(state["shapes"]), net),
         memory=check_memory(net, state.get("memory", {})),
         hidden=state.get("hidden"),
     )
@@ -118,8 +118,13 @@ def _read_masks(packed: Mapping[str, Tensor], net: SparseNet) -> dict[str, Tenso
     return masks
 
 
-def _read_history(records: list[dict[str, Any]]) -> list[UpdateRecord]:
+def _read_history(records: list[dict[str, Any]], names: list[str], net: SparseNet) -> list[UpdateRecord]:
+    """The records, with counts of layers that were in the order of ``names`` in the order of this model."""
+    places = [names.index(layer.name) for layer in net.layers]
     try:
-        return [UpdateRecord.from_dict(record) for record in records]
-    except (TypeError, KeyError) as error:
+        return [
+            UpdateRecord.from_dict(record | {"active": [record["active"][place] for place in places]})
+            for record in records
+        ]
+    except (TypeError, KeyError, IndexError) as error:
         raise ValueError(f"state['history']: must be a list of update records ({error})") from error
