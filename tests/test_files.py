@@ -39,6 +39,17 @@ def test_an_error_without_a_name_gets_that_of_the_file_and_others_keep_theirs(tm
     assert os.listdir(tmp_path) == ["folder"]
 
 
+def test_a_device_or_a_pipe_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    """An administrator may replace /dev/null: it would be an ordinary file from then on, for everybody."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError, match="no ordinary file") as raised, atomic(pipe) as temporary:
+        temporary.write_text("whole")
+    assert raised.value.filename == str(pipe)
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
 def test_threads_that_write_one_file_at_once_do_not_meet(tmp_path: Path) -> None:
     path, both_write = tmp_path / "a.csv", threading.Barrier(2)
 

@@ -24,8 +24,11 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 def atomic(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` to write to; it becomes `path` at the end, or vanishes on an error.
 
-    Processes and threads that write the same file at once have one each; the last to end wins.
+    Processes and threads that write the same file at once have one each; the last to end wins. What is there and is
+    no ordinary file, such as /dev/null, is refused: to replace it would take it away from everybody.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FileExistsError(errno.EEXIST, "is there and no ordinary file", str(path))
     temporary = path.with_name(f".{path.name}.{threading.get_native_id()}{path.suffix}")
     try:
         yield temporary
