@@ -91,6 +91,17 @@ def test_a_nan_outside_the_mask_is_refused(tmp_path: Path) -> None:
         granet.save(tmp_path / "file", model, masks={"weight": ~MASK})
 
 
+def test_a_training_whose_weights_are_not_sparse_yet_is_told_what_to_do(tmp_path: Path) -> None:
+    """As those of vd before its end, and weights that were loaded since the last mask update."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.VD(log_sigma2=-1.0), total_steps=9)
+    with pytest.raises(ValueError, match=r"^masks\['weight'\]: .* outside the mask; .*finish\(\) does for vd$"):
+        granet.save(tmp_path / "file", model, sparsifier)
+    sparsifier.finish()
+    granet.save(tmp_path / "file", model, sparsifier)
+
+
 def test_a_tensor_may_be_named_like_a_row(tmp_path: Path) -> None:
     names = ("F32", "table", "masks", "__metadata__", "a b\n\u2603")
     model, other = nn.Module(), nn.Module()

@@ -76,7 +76,11 @@ def save(
         raise ValueError(f"sparsifier={type(sparsifier).__name__}: must be what granet.sparsify returned")
     state = model_state(model)
     firsts = first_names(state)
-    found = _masks_by_first_name(masks if sparsifier is None else sparsifier.masks, state, firsts)
+    if sparsifier is None:
+        found = _masks_by_first_name(masks, state, firsts)
+    else:
+        cure = "; the sparsifier's remove() makes it so, as finish() does for vd"
+        found = _masks_by_first_name(sparsifier.masks, state, firsts, cure)
     weights = {plain_name(name) for name, weight in model.named_parameters(remove_duplicate=False) if weight.ndim > 1}
 
     table: Table = {}
@@ -194,14 +198,14 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _masks_by_first_name(
-    masks: Mapping[str, Tensor] | None, state: Mapping[str, Tensor], firsts: Mapping[str, str]
+    masks: Mapping[str, Tensor] | None, state: Mapping[str, Tensor], firsts: Mapping[str, str], cure: str = ""
 ) -> dict[str, Tensor]:
-    """The masks, each proved to be one of its weight."""
+    """The masks, each proved to be one of its weight; an error says the cure for one that is not zero outside it."""
     found: dict[str, Tensor] = {}
     for key, name, mask in check_masks({} if masks is None else masks, state, firsts):
         weight = state[name]
         if bool(((weight != 0) & ~mask.to(weight.device)).any()):
-            raise ValueError(f"masks[{key!r}]: its weight is not zero everywhere outside the mask")
+            raise ValueError(f"masks[{key!r}]: its weight is not zero everywhere outside the mask{cure}")
         found[name] = mask
     return found
 
