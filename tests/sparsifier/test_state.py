@@ -179,6 +179,36 @@ def test_going_back_in_the_same_process(method: str) -> None:
     assert not differences(run.state(), after)
 
 
+@pytest.mark.parametrize("method", ["granet", "rigl", "set"])
+def test_a_model_that_is_loaded_before_it_is_sparsified_is_warned_of(method: str) -> None:
+    """The random masks of the start zero what the masks to be loaded would keep."""
+    run = Run(method, "sgd")
+    run.train(0, 30)
+    with pytest.warns(UserWarning, match=r"^granet: 0\.weight and 1 more: sparse already, .* after sparsify\(\)$"):
+        granet.sparsify(run.model, torch.optim.SGD(run.model.parameters()), METHODS[method], total_steps=STEPS)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", ["granet-dense", "gmp", "static"])
+def test_first_masks_that_fit_to_a_loaded_model_are_not_warned_of(method: str) -> None:
+    run = Run(method, "sgd")
+    run.train(0, 30)
+    again = copy.deepcopy(run.model)
+    granet.sparsify(again, torch.optim.SGD(again.parameters()), METHODS[method], total_steps=STEPS)
+    assert all(torch.equal(a, b) for a, b in zip(run.model.parameters(), again.parameters(), strict=True))
+    magnitude = granet.OneShot(sparsity=run.sparsifier.sparsity)
+    granet.sparsify(again, torch.optim.SGD(again.parameters()), magnitude, trained=run.model.state_dict())
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_layer_that_begins_at_zero_is_not_warned_of() -> None:
+    model = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20))
+    nn.init.zeros_(model[1].weight)
+    with torch.no_grad():
+        model[0].weight[0] = 0  # one in twenty
+    granet.sparsify(model, torch.optim.SGD(model.parameters()), granet.SET(sparsity=0.8, every=1), total_steps=9)
+
+
 def test_layers_are_told_apart_by_name_whatever_their_order() -> None:
     """A model whose layers are made in another order has the same names."""
 

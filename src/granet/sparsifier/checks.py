@@ -1,7 +1,8 @@
-"""What is refused before a model and an optimizer are touched."""
+"""What is refused or warned of before a model and an optimizer are touched."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 
 from torch.optim import Optimizer
@@ -23,3 +24,24 @@ def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer], taken: Itera
             + (f" and {len(missing) - 1} more of the model's weights" if len(missing) > 1 else "")
             + "; give it the model's parameters, or exclude these"
         )
+
+
+def warn_of_lost_weights(layers: Sequence[SparseLayer]) -> None:
+    """Of first masks that fit badly to a model with zeros of its own, as random ones do to one that was trained sparse.
+
+    A training that is taken up again so has lost weights by the time that its own masks are loaded. Fewer than a tenth
+    of the weights are not worth a warning: few numbers that are drawn at random are zero.
+    """
+    lost = [layer.name for layer in layers if _keeps_zeros_and_drops_others(layer)]
+    if lost:
+        warnings.warn(
+            f"granet: {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: sparse already, but the first "
+            "masks keep zeros there and drop other weights; to take up a training, load the model after sparsify()",
+            stacklevel=4,
+        )
+
+
+def _keeps_zeros_and_drops_others(layer: SparseLayer) -> bool:
+    there = layer.weight.detach() != 0
+    shared, nonzero, active = (int(one.count_nonzero()) for one in (there & layer.mask, there, layer.mask))
+    return nonzero - shared > nonzero / 10 and active - shared > active / 10

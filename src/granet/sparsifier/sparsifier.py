@@ -16,7 +16,7 @@ from granet.methods import Method, method_name
 from granet.net import make_net
 from granet.probe import Probe
 from granet.probe.trained import take_over
-from granet.sparsifier.checks import check_held
+from granet.sparsifier.checks import check_held, warn_of_lost_weights
 from granet.sparsifier.filters import Followers
 from granet.sparsifier.history import UpdateRecord
 from granet.sparsifier.mask_updates import MaskUpdates
@@ -63,6 +63,7 @@ class Sparsifier:
         if self._net.start is not None:
             take_over(probe.model, self._net.start)
             self._net.start = None
+        warn_of_lost_weights(layers)
         self._hidden = method.hide(probe.model, layers, optimizer)
         self._change_masks()
         self._hooks: StepHooks | None = self._hook()
@@ -215,7 +216,7 @@ class Sparsifier:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where :meth:`state_dict` was taken; load the model and the optimizer first.
+        """Continue where :meth:`state_dict` was taken; load the model and the optimizer too, after ``sparsify()``.
 
         ValueError, and nothing has changed, if it is of another model or method, or of the same method with other
         fields: going on with those would be neither the one training nor the other.
