@@ -21,7 +21,7 @@ SECONDS = "must be 0 or more seconds"
         ("train", "workers", -1, "must be 0 or more processes"),
         ("sweep", "workers", -1, "must be 0 or more processes"),
         ("sweep", "packed", 0, "must be 1 or more"),
-        ("plasticity", "threads", -2, "must be 1 or more"),
+        ("plasticity", "threads", -2, "must be from 1 to 1024, a number of CPU threads"),
     ],
 )
 def test_a_wrong_option_is_refused_before_the_first_run(
