@@ -11,7 +11,7 @@ from granet.studies.markdown import markdown_table
 from granet.studies.pairs import pairs, pairs_section
 from granet.studies.shortfall import below, section
 from granet.studies.sparsities import sparsities_section
-from granet.studies.wording import NAMES, heading, in_words
+from granet.studies.wording import NAMES, heading, in_full, in_words
 
 README_BEGIN, README_END = "<!-- results: made by granet reproduce cifar-main --write -->", "<!-- end of results -->"
 
@@ -69,7 +69,7 @@ def exceptions(comparisons: Sequence[Comparison]) -> list[str]:
 def headline(comparisons: Sequence[Comparison], model: str, data: str) -> str:
     """The short table of one network and data set: ours, with the paper's number beside it."""
     dense, columns, rows = arranged(of(comparisons, model, data))
-    lines = [(f"{NAMES[model]}, {NAMES[data]}", *(f"{column:.0%}" for column in columns))]
+    lines = [(in_full(model, data), *(f"{column:.0%}" for column in columns))]
     if dense is not None:
         lines.append(("Dense", _short(dense)))
     for name, cells in rows.items():
@@ -86,7 +86,7 @@ def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
         raise ValueError(f"README.md: must have the lines {README_BEGIN!r} and {README_END!r}")
     places = measured(comparisons)
     tables = [headline(comparisons, model, data) for model, data in places]
-    higher = ", ".join(f"{_higher(of(comparisons, *place)):.2f} on {NAMES[place[1]]}" for place in places)
+    higher = ", ".join(f"{_higher(of(comparisons, *place)):.2f} ({in_full(*place)})" for place in places)
     if differences := _pairs(comparisons, places):
         tables.append(differences)
     tables.append(f"Choosing the epoch as the paper does would add, in the median run: {higher}.")
@@ -96,7 +96,7 @@ def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
 def _pairs(comparisons: Sequence[Comparison], places: Sequence[tuple[str, str]]) -> str:
     """What GraNet is ahead by, a mean over the sparsities, in a column for each network and data set; or nothing."""
     found = [pairs(arranged(of(comparisons, *place))[2]) for place in places]
-    lines = [("Mean difference", *(f"{NAMES[model]}, {NAMES[data]}" for model, data in places))]
+    lines = [("Mean difference", *(in_full(*place) for place in places))]
     lines += [
         (name, *(one[name][-1] if name in one else "-" for one in found)) for name in dict.fromkeys(chain(*found))
     ]

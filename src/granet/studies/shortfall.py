@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from granet.studies.compare import Comparison
-from granet.studies.wording import NAMES, difference
+from granet.studies.wording import NAMES, difference, in_full
 
 SURE = 2.0
 """Standard errors below the paper's number from which on a cell is explained."""
@@ -50,8 +50,9 @@ WHY: Mapping[tuple[str, ...], str] = {
     ),
     ("GraNet (s_i=0)", "cifar10", "cifar-uniform"): (
         "One seed so far. The paper refers to Gale et al., who keep the first layer dense; the authors' code prunes it"
-        " like the others, and so do we, which leaves it 35 of its 1,728 weights at 98 %. Which of the two the paper's"
-        " number is of is not known."
+        " like the others, and so do we, which leaves it 35 of its 1,728 weights at 98 %. With that layer dense"
+        " (`dense_first=True`) the same seed ends at 91.62, or 91.80 by the paper's protocol: the paper's 91.87 within"
+        " the spread of seeds. That makes the dense layer the likelier reading."
     ),
 }
 """Row, data set, and the table if the row is another one there: what the protocol does not explain."""
@@ -76,7 +77,7 @@ def section(cells: Sequence[Comparison]) -> str:
     names = list(NAMES)
     for one in sorted(cells, key=lambda one: (names.index(one.cell.model), names.index(one.cell.data))):
         cell = one.cell
-        row = f"{NAMES[cell.model]}, {NAMES[cell.data]}, {cell.row}"
+        row = f"{in_full(cell.model, cell.data)}, {cell.row}"
         at = f" at {cell.sparsity:.0%}" if cell.sparsity else ""
         told = f"{difference(one)}{at} ({difference(one.by_papers_protocol)} by the paper's protocol)"
         lines.setdefault((row, why(one)), []).append(told)

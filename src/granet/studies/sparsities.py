@@ -10,7 +10,10 @@ from granet.studies.compare import Comparison
 ROUNDING = 5e-5
 """A sparsity closer than this is printed as the one asked for."""
 
-_WHY = "A run of STR that is less sparse than asked for is from before `finish()` cut it to that.\n"
+_WHY = """\
+STR's thresholds may leave fewer weights than asked for, and these stay; a run that has more of them is from before
+`finish()` cut it.
+"""
 
 
 def sparsities_section(comparisons: Sequence[Comparison]) -> str:

@@ -10,6 +10,11 @@ from granet.studies.compare import Comparison
 NAMES = {"vgg19": "VGG-19", "resnet50": "ResNet-50", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 
 
+def in_full(model: str, data: str) -> str:
+    """The names of a network and a data set as the paper writes them."""
+    return f"{NAMES[model]}, {NAMES[data]}"
+
+
 def heading(table: str) -> str:
     """What stands at the top of every page."""
     return f"# {table}\n\nMade by `granet reproduce {table} --write` from the files in `results/`; do not edit.\n"
