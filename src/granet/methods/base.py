@@ -1,4 +1,4 @@
-"""What the file of a method needs: the class it derives from, the times of updates, and its entry in the registry."""
+"""What a method's module needs: the base class, the times of updates, and the registry decorator."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Method(ABC):
     takes_pattern: ClassVar[bool] = False
     """It works with patterns, not only on single weights: with blocks, filters and what ``takes_groups`` names."""
     takes_groups: ClassVar[tuple[str, ...]] = ("N:M", "fan-in")
-    """Of the patterns that fix the number of weights in each group, those it can keep to; a threshold keeps to none."""
+    """Which patterns with a fixed number of weights in each group it supports; a threshold can support none."""
     needs_gradient: ClassVar[bool] = False
     """Growth reads the dense gradient, so it is kept on update steps."""
     needs_rate: ClassVar[bool] = False
-    """The method moves weights itself, by the optimizer's learning rate."""
+    """The method moves weights itself, so it needs the optimizer's learning rate."""
     step_on_update: ClassVar[bool] = True
     """The optimizer takes its step on update steps too."""
     hidden: ClassVar[bool] = False
@@ -65,10 +65,10 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            if not item.init:  # the method makes it itself, mostly after this
+            if not item.init:  # the method sets it itself, mostly after this
                 continue
             value = getattr(self, item.name)
-            if not isinstance(value, Enum):  # which is more than the number it may be
+            if not isinstance(value, Enum):  # an Enum may be a number too, but must stay an Enum
                 object.__setattr__(self, item.name, plain(value))
             if item.type == "Time":
                 check_time(item.name, getattr(self, item.name))
@@ -86,9 +86,9 @@ class Method(ABC):
 
     @property
     def dense_gradient(self) -> DenseGradient:
-        """The steps that need the gradient of every weight, not of the active ones alone: training FLOPs count it.
+        """Which steps need the gradient of every weight, not only of the active ones; training FLOPs count by it.
 
-        ``"all passes twice"``: forward passes too use every weight, whatever the masks say, and a second one beside it.
+        ``"all passes twice"``: forward passes use every weight too, whatever the masks say, and each is made twice.
         """
         memory = self.gradient_memory
         if isinstance(memory, Momentum):
@@ -118,10 +118,10 @@ class Method(ABC):
 
     @property
     def has_target(self) -> bool:
-        """Whether a sparsity is asked for, above 0; otherwise it is an outcome of the method's other fields."""
+        """Whether a sparsity above 0 is asked for; otherwise it results from the method's other fields."""
         return self.sparsity > 0
 
-    def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method whose masks stay has none)
+    def update(self, net: SparseNet, clock: Clock) -> None:  # noqa: B027 (a method with fixed masks has none)
         """Propose new masks."""
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden | None:
@@ -133,7 +133,7 @@ class Method(ABC):
 
 
 def check_time(field: str, value: Time) -> None:
-    """A time that may make sense, whatever the length of training."""
+    """Check what can be checked of a time before the length of training is known."""
     amount, _ = parse_time(value, field)
     if field == "every":
         _check_period(value, amount)

@@ -33,7 +33,7 @@ class DPF(Gradual):
 
     .. math:: w_{t+1} = w_t - \gamma_t \nabla f(m_t \odot w_t)
 
-    with m_t the largest :math:`|w_t|`, chosen anew every 16 steps, up to the end of training.
+    where m_t keeps the largest :math:`|w_t|` and is chosen anew every 16 steps, up to the end of training.
     """
 
     every: Time = 16

@@ -28,9 +28,9 @@ from granet.scores import magnitude, random_elsewhere
 class DSR(SparseToSparse):
     """Dynamic sparse reparameterization: one adaptive threshold prunes all layers, survivors attract random growth.
 
-    All weights below the threshold H go. If they were too few or too many, by more than ``tolerance`` of the number
-    wanted, H is doubled or halved for the next time. As many weights grow, at random places that were off, shared
-    out among layers in proportion to the weights that survived in each.
+    All weights below the threshold H are dropped. If these are too few or too many, by more than ``tolerance`` of the
+    number wanted, H is doubled or halved for the next update. As many weights grow at random inactive positions,
+    divided among layers in proportion to the weights that survived in each.
 
     ``every`` stays the same; the authors go from 100 to 800 steps on CIFAR-10 as the learning rate falls.
     """
@@ -57,7 +57,7 @@ class DSR(SparseToSparse):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         threshold = net.memory["threshold"]
-        wanted = self.regrow * net.counts.sum().double()  # float32 cannot tell the counts of a large net apart
+        wanted = self.regrow * net.counts.sum().double()  # float32 cannot represent the counts of a large net exactly
         dropped = net.drop(net.below(threshold), magnitude)
         net.grow(net.share_out(net.lacking(self.sparsity), net.counts), random_elsewhere)
         factor = torch.where(dropped.sum() < (1 - self.tolerance) * wanted, 2.0, 1.0)

@@ -18,9 +18,10 @@ from granet.scores import PRUNE_SCORES, Score
 class Gradual(Method):
     """Sparsity that rises along the cubic schedule from ``start`` to ``end``.
 
-    Updates come at multiples of ``every``, and the schedule counts them: with c the number of the update and n the
-    number of updates in the window, s_t = s_f + (s_i - s_f)(1 - (c - c_0)/n)^3. The last update of the window is part
-    of it, so the final sparsity is reached exactly. There is nothing to prune at ``start`` itself, where s_t = s_i.
+    Updates come at multiples of ``every``, and the schedule counts them, not steps. With c = step // every, c_0 its
+    value at ``start``, and n the number of updates after ``start`` and up to ``end``, s_t = s_f + (s_i - s_f)(1 - (c -
+    c_0)/n)^3. The last of these updates has c = c_0 + n, so the final sparsity is reached exactly. At ``start`` itself
+    s_t = s_i: nothing is pruned.
     """
 
     start: Time = 0
@@ -33,7 +34,7 @@ class Gradual(Method):
     dense_first: bool = False
     """Under the uniform scope, keep the first layer dense."""
     score: str = "magnitude"
-    """What pruning ranks weights by: ``"magnitude"``, or ``"lamp"``, which finds the layers' shares by itself."""
+    """What pruning ranks weights by: ``"magnitude"``, or ``"lamp"``, which also decides how many each layer keeps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +57,7 @@ class Gradual(Method):
         return PRUNE_SCORES[self.score]
 
     def begin(self, net: SparseNet) -> None:
-        """Dense. A final budget that the layers cannot share is refused now, not in the middle of training."""
+        """Start dense. A final sparsity that the layers cannot reach is refused now, not in the middle of training."""
         if self.share is not None:
             net.shares(self.sparsity, self.share)
 
@@ -76,7 +77,7 @@ class Gradual(Method):
         window = periodic(clock, self.every, self.start, end + 1)
         if window[-1] // window.step == start // window.step:
             raise ValueError(f"every={self.every!r}: no update after start={self.start!r} and up to end={self.end!r}")
-        # On to the end of training: what follows the window regenerates, or makes up for an update that was skipped.
+        # On to the end of training: updates after the window regenerate, or make up for one that was skipped.
         return range(window.start, max(clock.total(), window[-1] + 1), window.step)
 
 

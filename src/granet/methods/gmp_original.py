@@ -32,10 +32,10 @@ from granet.scores import hidden_magnitude
 class GMPOriginal(Gradual):
     """Gradual magnitude pruning that only masks: a hidden weight keeps its value and returns if others fall below it.
 
-    A hidden weight does not change at all: besides the gradient, momentum and decay are kept from it too. Layers have
-    the same sparsity, but the first stays dense and the last is at most 80 % sparse (Gale et al.); the others make up
-    for both, so that the whole net has the sparsity asked for. ``start``, ``end`` and ``every`` are ours: the papers
-    choose them for each network.
+    A hidden weight does not change at all: neither gradient nor momentum nor weight decay reaches it. Layers have the
+    same sparsity, but the first stays dense and the last is at most 80 % sparse (Gale et al.); the others make up for
+    both, so that the whole net has the sparsity asked for. The defaults of ``start``, ``end`` and ``every`` are ours:
+    the papers choose them for each network.
     """
 
     scope: str = "uniform"

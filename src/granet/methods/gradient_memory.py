@@ -1,6 +1,6 @@
 """What growth reads besides the gradient of one batch: a mean over some steps, or an average over all.
 
-The optimizer's own buffers cannot serve: they are masked, and growth asks about the weights that are off. Gradients
+The optimizer's own buffers cannot serve: they are masked, and growth needs the gradients of inactive weights. Gradients
 come here dense, once for each optimizer step that is taken; steps given up leave no trace.
 """
 
@@ -20,7 +20,7 @@ class GradientMemory(Protocol):
     """Decides which steps' gradients are wanted, and keeps what growth needs of them in ``layer.memory``."""
 
     def begin(self, layers: Sequence[SparseLayer], updates: range) -> None:
-        """Make room; ValueError if it does not fit the updates."""
+        """Allocate the memory; ValueError if it does not fit the times of the updates."""
         ...
 
     def wants(self, step: int, updates: range) -> bool:
@@ -32,7 +32,7 @@ class GradientMemory(Protocol):
         ...
 
     def recall(self, layer: SparseLayer) -> Tensor | None:
-        """What an update reads in place of the last gradient; None if it reads that."""
+        """What an update reads instead of the last gradient; None if it reads that gradient."""
         ...
 
     def updated(self, layers: Sequence[SparseLayer]) -> None:
@@ -44,8 +44,8 @@ class GradientMemory(Protocol):
 class MeanGradient:
     """The mean gradient of the last ``batches`` steps before an update, the update step included.
 
-    RigL's authors suggest it for small batches, whose single gradient is a noisy guide. A gradient that is not finite
-    makes the mean so, and the update is skipped like any other on such a gradient.
+    RigL's authors suggest it for small batches, whose single gradient is a noisy guide. If a gradient is not finite,
+    neither is the mean, and the update is skipped like any other with such a gradient.
     """
 
     batches: int
@@ -77,8 +77,8 @@ class MeanGradient:
 class Momentum:
     """The exponential average over all steps, m <- decay * m + (1 - decay) * g: sparse momentum (SNFS).
 
-    It is for the score ``momentum`` and stays dense. What is not finite in a gradient counts as zero, for an average
-    that has once taken it in would never lose it.
+    The score ``momentum`` reads it; it stays dense. Non-finite elements of a gradient count as zero, since the average
+    would never lose them again.
     """
 
     decay: float
@@ -105,7 +105,7 @@ class Momentum:
 
 @torch.no_grad()
 def take_in(memory: GradientMemory, layers: Sequence[SparseLayer], scale: Tensor | None) -> None:
-    """Let ``memory`` have the dense gradients of the step just taken; what it recalls is what an update will read.
+    """Give ``memory`` the dense gradients of the step just taken; an update will read what it recalls.
 
     Under GradScaler the gradients of a fused optimizer are still multiplied by ``scale``, which may change from step
     to step.

@@ -34,8 +34,8 @@ class GraNet(GrowsByGradient, Gradual):
     ``initial_sparsity`` 0 starts dense; above 0 it starts from a random sparse network. Regeneration goes on after the
     pruning window, to the end of training, with r_t falling from ``regrow`` to ``regrow_end`` along a cosine.
 
-    A weight that pruning has switched off is zero, also if the same update regrows it; one that regeneration drops and
-    regrows at once keeps its value and optimizer state.
+    A weight that pruning switches off becomes zero, even if the same update regrows it; one that regeneration drops and
+    regrows in the same update keeps its value and optimizer state.
     """
 
     initial_sparsity: float = 0.0
@@ -71,7 +71,7 @@ class GraNet(GrowsByGradient, Gradual):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.prune_to(self.target(clock), self.prune_score, self.share)  # Eq. 1
-        if clock.step < clock.total():  # what grows after the last step would never be trained
+        if clock.step < clock.total():  # weights grown after the last step would never be trained
             net.zero_pruned()
             net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient)  # Eq. 2 and 3
 

@@ -1,4 +1,4 @@
-"""GraSP: connections by what they do for the gradient flow, before training."""
+"""GraSP: prune before training, by what connections do for the gradient flow."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class GraSP(Method):
 
     g is the gradient and H the Hessian of the loss, so to first order -2w (Hg) is how much g^T g grows when w is
     removed. The model's outputs are divided by ``temperature``, which softens the predictions of an untrained net. g is
-    summed over all batches first, then Hg is, one batch at a time and in training mode, so memory holds one batch.
-    Of a block or filter the mean score counts, with its sign.
-    (The authors' code scores a copy whose linear layers are drawn anew; here the scored weights are those that will be
-    trained.)
+    summed over all batches first, then Hg is, one batch at a time and in training mode, so memory holds one batch. A
+    block or filter has the mean score of its weights, with its sign. (The authors' code scores a copy whose linear
+    layers are drawn anew; here the scored weights are those that will be trained.)
     """
 
     batches: int = 1

@@ -23,8 +23,8 @@ from granet.scores import magnitude
 class GS(Method):
     """Iterative magnitude pruning with one threshold for all layers: train, prune, retrain what is left, and again.
 
-    ``rounds`` prunings, evenly spaced after ``start`` and up to ``end``, each of which takes the same share of the
-    weights that are left: after k of n rounds the density is (1 - s)^(k/n). What is pruned never returns.
+    There are ``rounds`` prunings, evenly spaced after ``start`` and up to ``end``. Each prunes the same share of the
+    weights that are left: after k of n rounds the density is (1 - s)^(k/n). Pruned weights never return.
     """
 
     start: Time = "25%"
@@ -38,7 +38,7 @@ class GS(Method):
         check_count("rounds", self.rounds)
 
     def begin(self, net: SparseNet) -> None:
-        """Dense."""
+        """Start dense."""
 
     def target(self, clock: Clock) -> float:
         done = min(self.rounds, max(0, clock.step - clock.steps(self.start)) // self._period(clock))

@@ -21,7 +21,7 @@ from granet.scores import magnitude
 class MagnitudeInit(Method):
     """Prune before training the smallest initial weights of the whole net: what other scores must beat.
 
-    Layers that start from a narrow distribution lose most, so at high sparsity the widest ones may keep hardly any.
+    Layers whose initial weights are small lose most, so at high sparsity the widest layers may keep hardly any.
     """
 
     takes_pattern: ClassVar[bool] = True

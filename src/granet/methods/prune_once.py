@@ -28,12 +28,12 @@ PAPER = "Liu et al. 2021, arXiv 2106.10404"
 class PruneOnce(Method):
     """Prune a share of the weights that the net has left, once, by magnitude; the masks then stay.
 
-    Weights that are zero when it begins count as gone: a net that was trained sparse keeps its zeros, and ``rate`` is a
-    share of the others. So the sparsity becomes 1 - (1 - s)(1 - rate), with s that of before.
+    Weights that are zero at the start count as pruned already: a net that was trained sparse keeps its zeros, and
+    ``rate`` is a share of the others. So the sparsity goes from s to 1 - (1 - s)(1 - rate).
     """
 
     sparsity: float = 0.0
-    """Has no meaning here: what is pruned is a share of what is left."""
+    """Has no effect here: ``rate`` decides."""
     rate: float = 0.5
     """Share of the weights left that are pruned, in (0, 1)."""
     scope: Scope = "global"
@@ -74,9 +74,9 @@ class PruneOnce(Method):
 class PruneAndRegenerate(PruneOnce):
     """Prune once, then let each layer regrow as many weights as it lost, those with the largest gradients.
 
-    The gradient is that of the pruned net on the first batch after pruning. Regrown weights begin at zero, with a fresh
-    optimizer state, also those that were pruned just before: of a dense net the smallest weights are set to zero and
-    all go on learning.
+    The gradient is that of the pruned net on the first batch after pruning. Regrown weights begin at zero with a fresh
+    optimizer state, even those that were just pruned: in a dense net the smallest weights are set to zero, and all
+    weights go on learning.
     """
 
     needs_gradient: ClassVar[bool] = True

@@ -24,15 +24,15 @@ class MethodInfo:
     cls: type[Method]
     summary: str
     paper: str
-    """Who and when, each with ``, arXiv`` and its number or with an address; separated by ``;``."""
+    """Authors and year, then ``, arXiv`` and a number or ``,`` and a URL; several are separated by ``;``."""
     score: str = ""
     """What decides which weights stay."""
     growth: str = ""
     """What decides which weights return, where any do."""
     shares: str = ""
-    """How layers share the weights, as far as the defaults of ``scope`` and ``distribution`` do not say it."""
+    """How layers share the weights, beyond what the defaults of ``scope`` and ``distribution`` say."""
     knob: str = ""
-    """What sets the sparsity, without ``has_target``."""
+    """What sets the sparsity if ``has_target`` is false."""
     cost: str = ""
     """What it takes beyond a dense step and a mask: memory, passes, another run."""
     before_training: bool = False
@@ -41,7 +41,7 @@ class MethodInfo:
     regrows: bool = False
     """Weights that are gone may return."""
     has_target: bool = True
-    """Ends at the sparsity asked for; without, the sparsity follows from other settings."""
+    """Ends at the sparsity asked for; if false, the sparsity follows from other settings."""
 
     @property
     def when(self) -> str:
@@ -99,8 +99,8 @@ M = TypeVar("M", bound="type[Method]")
 def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
     """Make a method known by name. ``facts`` are fields of `MethodInfo`; the summary is the docstring's first line.
 
-    One's own method may be registered again, as a notebook does, but not under the name of one that is here: a run is
-    known by it, and finished runs of the one would be taken for those of the other.
+    A user's method may be registered again, as happens in a notebook, but not under the name of a built-in one: runs
+    are identified by the name, so finished runs of one would be taken for those of the other.
     """
     if not isinstance(name, str) or re.fullmatch(r"\w[\w.-]*", name) is None:
         raise ValueError(
@@ -114,7 +114,7 @@ def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
         if name in _METHODS and _is_ours(_METHODS[name].cls) and not _is_ours(cls):
             raise ValueError(f"name={name!r}: is that of {_METHODS[name].cls.__name__}, which granet has; take another")
         text = (cls.__doc__ or "").strip()
-        # A dataclass that has no docstring gets its signature for one, which does not say what it is.
+        # A dataclass without a docstring gets its signature as one, which is no summary.
         summary = "" if text.startswith(f"{cls.__name__}(") else text.partition("\n")[0]
         _METHODS[name] = MethodInfo(name, cls, summary, paper, **facts)
         return cls
@@ -137,7 +137,7 @@ def method_name(method: Method) -> str:
 
 
 def may_regrow(method: Method) -> bool:
-    """Whether a weight that is gone may return; taken for granted of a user's own method."""
+    """Whether an inactive weight may return; assumed to be so for a method that is not registered."""
     return next((info.regrows for info in _METHODS.values() if info.cls is type(method)), True)
 
 

@@ -19,12 +19,12 @@ from granet.scores import gradient, magnitude
 
 @dataclass(frozen=True, kw_only=True)
 class SparseToSparse(Method):
-    """A random sparse network whose layers keep their counts while the connections move."""
+    """A random sparse network; the active weights move, but each layer keeps its number of them."""
 
     distribution: str = "erk"
     every: Time = 1000
     end: Time = "100%"
-    """No update from here on; an update after the very last step would grow what is never trained."""
+    """No update from here on: one after the very last step would grow weights that are never trained."""
     regrow: float = 0.5
 
     def __post_init__(self) -> None:

@@ -24,9 +24,9 @@ from granet.scores import magnitude, random
 class SET(SparseToSparse):
     """Sparse evolutionary training: every epoch drop the weights nearest zero and grow as many at random.
 
-    Nearest zero whatever the sign; the authors drop the same share of the positive and of the negative weights. Growth
-    draws from all places that are off. New weights start at zero, but one that was dropped just before keeps its value,
-    as in RigL's code; the authors' own sets that to zero too.
+    "Nearest zero" ignores the sign; the authors drop the same share of the positive and of the negative weights. Growth
+    draws from all inactive positions. New weights start at zero, but one that the same update has just dropped keeps
+    its value, as in RigL's code; the authors' code sets it to zero too.
     """
 
     distribution: str = "er"

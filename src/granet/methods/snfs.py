@@ -1,4 +1,4 @@
-"""SNFS, sparse momentum: weights go where the momentum is, in the layer and among layers."""
+"""SNFS, sparse momentum: weights grow where the momentum is large, within a layer and among layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from granet.scores import magnitude, momentum
 
 @dataclass(frozen=True, kw_only=True)
 class SparseMomentum(SparseToSparse):
-    """What both variants share: the momentum of every weight, also of those that are off, in a memory of its own."""
+    """What both variants share: the momentum of every weight, including inactive ones, in a memory of its own."""
 
     momentum: float = 0.9
     """Decay of the exponential average of the dense gradient, m <- momentum * m + (1 - momentum) * g."""
@@ -50,13 +50,13 @@ class SparseMomentum(SparseToSparse):
 class SNFS(SparseMomentum):
     """Sparse momentum: drop by magnitude, share out by each layer's mean momentum, grow by momentum.
 
-    Once an epoch each layer drops r_t of its weights (0.5 to 0.005 along a cosine). What all layers dropped is shared
-    out in proportion to mean |m| over a layer's active weights, taken before the drop, and grows where |m| is largest.
-    Full layers pass their surplus on to the others.
+    Once an epoch each layer drops r_t of its weights (0.5 to 0.005 along a cosine). As many weights as all layers
+    dropped are divided among the layers in proportion to the mean |m| of their active weights, taken before the drop,
+    and grow where |m| is largest. Full layers pass their surplus on to the others.
 
-    What grows starts afresh in the optimizer, whose momentum is dense in the authors' code. Two rules of that code for
-    layers that are nearly full are not here: such a layer drops less while it is growing, and a hundredth of its room
-    stays free.
+    Grown weights start with a fresh optimizer state; in the authors' code the optimizer's momentum is dense. Two rules
+    of that code for nearly full layers are not implemented: such a layer drops less while it is growing, and a
+    hundredth of its room stays free.
     """
 
     distribution: str = "uniform"

@@ -1,4 +1,4 @@
-"""SNIP: connections by how much the loss feels them, before training."""
+"""SNIP: prune before training the connections that the loss depends on least."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SNIP(Method):
     The gradient is summed over ``batches`` batches first, the absolute value is taken last. The model runs in training
     mode, as it will in the first step: batch norm uses the statistics of the batch. (The authors' TensorFlow code
     scores in inference mode and prunes biases too; here biases stay dense, as for every method.) The mode decides which
-    layers keep their weights: of a VGG-19 for CIFAR-10 at 98 %, the last four convolutions keep 36 to 1264 of their 2.4
-    million weights each as scored here, and 37,605 to 54,822 in inference mode, with fresh batch norm (two seeds).
+    layers keep their weights: in a VGG-19 for CIFAR-10 at 98 %, the last four convolutions each keep 36 to 1264 of
+    their 2.4 million weights as scored here, but 37,605 to 54,822 in inference mode with fresh batch norm (two seeds).
     """
 
     batches: int = 1

@@ -36,23 +36,23 @@ from granet.scores import magnitude
 class STR(Method):
     """Soft thresholds, one for each layer, learned with the weights: w <- sign(w) relu(|w| - sigmoid(s)).
 
-    The sparsity follows from ``s_init`` and the decay that pulls s up to zero: less negative means sparser, and sooner.
-    No layer is kept from being emptied. Under SGD with momentum m, s has shrunk by exp(-d sum(lr) / (1 - m)) at the
-    end, with d the decay; the threshold begins to matter when it is near -7.
+    The sparsity follows from ``s_init`` and the decay that pulls s up to zero: a less negative ``s_init`` ends sparser,
+    and sooner. A layer may be emptied. Under SGD with momentum m and decay d, s has shrunk by the factor exp(-d sum(lr)
+    / (1 - m)) at the end; the threshold begins to matter when s is near -7.
 
     Blocks and filters have the soft threshold of the group lasso, w <- w relu(1 - sigmoid(s) / size(w)), with the root
     of the mean square of a unit's weights as its size.
     """
 
     sparsity: float = 0.0
-    """Above 0, ``finish()`` cuts the weights of all layers that are least above their thresholds, to exactly this
-    sparsity, and leaves what is sparser already; a warning says where training ended, if it missed it by more than a
-    percentage point."""
+    """Above 0, ``finish()`` cuts the weights that are least above their thresholds, in all layers together, to exactly
+    this sparsity; a net that is sparser already stays so. If training ended more than a percentage point off, a warning
+    says where."""
     s_init: float = -100.0
     s_decay: float | None = None
-    """The weight decay of s; None: that of the weights."""
+    """The weight decay of s; None: the same as that of the weights."""
     every: Time = 1000
-    """How often the history takes a record; the masks follow the weights at every step."""
+    """How often a record goes into the history; the masks follow the weights at every step."""
 
     hidden: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True
@@ -65,7 +65,7 @@ class STR(Method):
             check_number("s_decay", self.s_decay, least=0)
 
     def begin(self, net: SparseNet) -> None:
-        """Dense, but for the weights below the first threshold."""
+        """Start dense, except for weights below the first threshold."""
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
         return SoftThreshold(layers, optimizer, self.s_init, units_of(self.pattern), self.s_decay)

@@ -1,4 +1,4 @@
-"""SynFlow: connections by the flow through them, without data, before training."""
+"""SynFlow: prune before training, without data, the connections that carry least flow."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class SynFlow(Method):
 
     With all parameters and buffers replaced by their absolute values, an input of ones gives R = sum of the outputs,
     and a weight's score is w dR/dw. Round k of n prunes the whole net to density d^(k/n), where d is the final one, and
-    the next round scores what is left. As many rounds as 100 keep the scores of every layer's weights at the same sum,
-    so no layer is ever emptied. In evaluation mode and float64, as products over many layers grow large. Only the shape
-    of the first batch is used.
+    the next round scores what is left. The scores of every layer add up to the same sum, so with as many as 100 rounds
+    no layer is ever emptied. Scores are computed in evaluation mode and float64, because products over many layers grow
+    large. Only the shape of the first batch is used.
     """
 
     rounds: int = 100
@@ -68,7 +68,7 @@ def synaptic_flow(probe: Probe, ones: Any, masks: Mapping[str, Tensor]) -> Tenso
 
 
 def _ones(inputs: Tensor) -> Tensor:
-    """A batch of one, of ones."""
+    """A batch of one example, all ones."""
     if not inputs.is_floating_point():
         raise ValueError(f"batches: synflow feeds ones, so the inputs must be floating-point, not {inputs.dtype}")
     return torch.ones((1, *inputs.shape[1:]), dtype=torch.float64, device=inputs.device)

@@ -36,29 +36,29 @@ from granet.scores import signal_to_noise
 class VD(Method):
     """Sparse variational dropout: learn the noise of every weight, and drop the weights that are mostly noise.
 
-    Weights are N(theta, alpha theta^2). The loss, a mean over the batch, gets the KL divergence to a log-uniform prior
-    added, divided by the number of training ``examples``; its weight rises linearly from 0 at ``start`` to
-    ``kl_scale`` at ``end``. Weights with log alpha above ``threshold`` count as pruned: masks and evaluation mode
-    leave them out from the start, and ``sparsifier.finish()`` makes them zero. A block or filter is cut as a whole, by
-    log(sum sigma^2 / sum theta^2) over its weights, its noise to its signal.
+    Weights are N(theta, alpha theta^2). To the loss, a mean over the batch, is added the KL divergence to a log-uniform
+    prior, divided by the number of training ``examples``; its weight rises linearly from 0 at ``start`` to ``kl_scale``
+    at ``end``. Weights with log alpha above ``threshold`` count as pruned: masks and evaluation mode leave them out
+    from the start, and ``sparsifier.finish()`` makes them zero. A block or filter is cut as a whole, by its ratio of
+    noise to signal, log(sum sigma^2 / sum theta^2) over its weights.
 
     The optimizer's weight decay acts on theta, not on the noise; the method needs none. The divergence takes log
     alpha as it is; the authors' code clips it to [-8, 8].
     """
 
     sparsity: float = 0.0
-    """Above 0, ``finish()`` keeps the smallest alpha of all layers, to exactly this sparsity, and no threshold."""
+    """Above 0, ``finish()`` keeps the smallest alphas of all layers, to exactly this sparsity, whatever the threshold."""
     examples: int = 50_000
-    """How many there are to train on."""
+    """The number of training examples."""
     kl_scale: float = 1.0
-    """The knob: more makes it sparser."""
+    """Sets the sparsity: larger is sparser."""
     start: Time = 0
     end: Time = "50%"
     threshold: float = 3.0
     log_sigma2: float = -10.0
     """Where the log variance of every weight starts."""
     every: Time = 1000
-    """How often the history takes a record; the masks follow log alpha at every step."""
+    """How often a record goes into the history; the masks follow log alpha at every step."""
 
     hidden: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True
@@ -73,11 +73,11 @@ class VD(Method):
 
     @property
     def dense_gradient(self) -> DenseGradient:
-        """Weights that count as pruned are trained on; and beside the means, variances go through every layer."""
+        """Weights that count as pruned are still trained, and every layer computes variances besides means."""
         return "all passes twice"
 
     def begin(self, net: SparseNet) -> None:
-        """Dense, but for the weights that are mostly noise already."""
+        """Start dense, except for weights that are mostly noise already."""
 
     def hide(self, model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Hidden:
         units = units_of(self.pattern)

@@ -28,18 +28,18 @@ class DeepR(Method):
     """Deep rewiring: noise and an L1 drift after every step; a weight that crosses zero goes, a random one comes.
 
     Every potential connection has a sign that never changes, and a weight is active only on that side of zero. A new
-    connection starts at zero. Each layer keeps its number of connections exactly. The noise follows the learning rate,
-    see :func:`granet.methods.deep_r.langevin.walk`. For a block or filter the sum of its weights, each times its sign,
-    stands for the weight; N:M and fan-in let each group draw as many as it has lost.
+    connection starts at zero. Each layer keeps its number of connections exactly. The noise is proportional to the
+    learning rate, see :func:`granet.methods.deep_r.langevin.walk`. A block or filter crosses zero when the sum of its
+    weights, each times its sign, does; under N:M and fan-in each group draws as many weights as it has lost.
     """
 
     distribution: str = "erk"
     end: Time = "100%"
     """No rewiring, noise or drift from here on."""
     l1: float = 1e-5
-    """alpha, the drift toward zero for each unit of learning rate."""
+    """alpha, the drift toward zero per unit of learning rate."""
     noise: float = 1e-5
-    """Standard deviation of the noise for each unit of learning rate."""
+    """Standard deviation of the noise per unit of learning rate."""
     log_every: int = 1000
     """Masks change at every step; only the multiples of this go into the history."""
 
@@ -69,5 +69,5 @@ class DeepR(Method):
     def update(self, net: SparseNet, clock: Clock) -> None:
         crossed = walk(net, self.l1, self.noise)
         gone = net.remove(crossed)
-        net.zero_pruned()  # drawn again at once, it has no momentum
+        net.zero_pruned()  # a weight that is drawn again at once starts without momentum
         net.grow(gone, random)

@@ -15,7 +15,7 @@ _COIN, _NOISE = 1, 2  # what a random draw is for
 
 
 def fix_signs(net: SparseNet) -> None:
-    """Give each potential connection its sign for the whole training: that of its initial weight, or a coin's."""
+    """Fix the sign of each potential connection: that of its initial weight, or a random one if that is 0."""
     for layer in net.layers:
         weight = layer.weight.detach()
         coin = uniform_noise(weight, (layer.seed, layer.index, 0, _COIN)) < 0.5
@@ -31,8 +31,8 @@ def walk(net: SparseNet, l1: float, noise: float) -> list[Tensor]:
     with the learning rate eta, the L1 coefficient alpha, the fixed sign s and nu from N(0, 1). The temperature is
     T = eta * noise^2 / 2, so that the noise is eta * noise * nu, as in the authors' code.
 
-    Returns, for each layer, where theta fell below zero, in the mean over a unit. Those weights are zero now, as if
-    grown afresh.
+    Returns, for each layer, where theta (its mean over a unit) fell below zero. Those weights are now zero, as if newly
+    grown.
     """
     return [_walk(net, layer, l1, noise) for layer in net.movable]
 
@@ -56,7 +56,7 @@ def _walk(net: SparseNet, layer: SparseLayer, l1: float, noise: float) -> Tensor
 
 
 def _by_kernel(net: SparseNet, layer: SparseLayer) -> bool:
-    """Every step of Deep-R walks: some twenty operators for each layer would take longer than the step itself."""
+    """Deep-R walks after every step; some twenty operators for each layer would take longer than the step itself."""
     weight, sign = layer.weight, layer.memory["sign"]
     alike = weight.stride() == layer.mask.stride() == sign.stride()
     return runs_kernels(weight.device) and weight.dtype == torch.float32 and net.units == SINGLE and alike

@@ -1,9 +1,9 @@
-"""The least weights of a layer that leave its outputs near what they were: a subdifferential inclusion problem.
+"""The smallest weights that keep a layer's outputs near what they were: a subdifferential inclusion problem.
 
 Most activations are proximity operators: y = prox_f(z) for a convex f, which is to say that z - y lies in the
 subdifferential of f at y. Weights W keep the outputs y when that holds for z = Wx + b, and nearly keep them when z - y
-is near that set (Verma & Pesquet, ICML 2021). For ReLU the set is {0} where y > 0, and all of (-inf, 0] where y = 0:
-what is switched off may sink further at no cost. For no activation it is {0}.
+is near that set (Verma & Pesquet, ICML 2021). For ReLU the set is {0} where y > 0, and (-inf, 0] where y = 0: outputs
+that are off may sink further at no cost. Without an activation it is {0}.
 
 The problem solved is
 
@@ -12,12 +12,12 @@ The problem solved is
 with D_j(W) the squared distance of z - y to the subdifferential, summed over the batch. D_j(0) is what removing the
 whole layer costs, so tolerance 0 allows no change and tolerance 1 any.
 
-The formulation by inclusion, its accuracy as the knob of sparsity, and solving it by proximal splitting a batch at a
-time are the paper's. The rest is our reading: the tolerance relative to D_j(0), the bias left as it is, and the
-splitting, which is the primal-dual one of Chambolle & Pock (2011). There z is linear in W, the l1 norm has the soft
-threshold as its proximity operator, and the constraint on z is projected onto in closed form. For whole blocks or
-filters the norm is that of the group lasso, the sum of sqrt(n) |W_u|_2 over units u of n weights, which is the l1 norm
-for units of one.
+The paper has the formulation as an inclusion, the use of its accuracy to set the sparsity, and the solution by proximal
+splitting, a batch at a time. The rest is our reading: the tolerance relative to D_j(0), the bias left as it is, and the
+splitting, which is the primal-dual one of Chambolle & Pock (2011). It applies because z is linear in W, the l1 norm has
+the soft threshold as its proximity operator, and the projection onto the constraint on z has a closed form. For whole
+blocks or filters the norm is that of the group lasso, the sum of sqrt(n) |W_u|_2 over units u of n weights, which is
+the l1 norm for units of one.
 """
 
 from __future__ import annotations
@@ -75,10 +75,11 @@ def least_weights(
 ) -> Tensor:
     """Weights of least l1 norm that meet the constraints, nearly: the splitting is begun at ``weight`` and cut off.
 
-    With the proximity operator of another norm in ``shrink``, weights of least such norm.
+    ``shrink`` is the proximity operator of the norm; another one minimises another norm.
 
-    The primal step decides how fast it converges, not where to. It grows with ``tolerance``, as does the way that the
-    weights have to go; half of it times the mean |weight| did well. The dual step is then the largest that converges.
+    The primal step decides how fast the splitting converges, not where. It grows with ``tolerance``, as does the
+    distance that the weights have to move; tolerance / 2 times the mean |weight| worked well. The dual step is then the
+    largest for which it converges.
     """
     step = max(0.01, tolerance / 2) * float(weight.abs().mean())
     norm = largest_singular_value(weight, constraints)

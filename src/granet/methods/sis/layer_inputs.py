@@ -1,4 +1,4 @@
-"""What each layer of a model is given on a few batches, and which batch norm and ReLU its outputs go through."""
+"""The inputs of each layer of a model on a few batches, and which batch norm and ReLU its outputs go through."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Seen:
 
     module: nn.Module
     others: Tensors = field(default_factory=dict)
-    """The layer's parameters beside the weight."""
+    """The layer's parameters other than the weight."""
     inputs: list[Tensor] = field(default_factory=list)
     normalise: Callable[[Tensor], Tensor] | None = None
-    """The batch norm that the outputs go through, if they do."""
+    """The batch norm that the outputs go through, if any."""
     rectified: bool = False
-    """Whether they go through a ReLU, after that."""
+    """Whether the outputs then go through a ReLU."""
 
     def preactivation(self, inputs: Tensor, weight: Tensor) -> Tensor:
         """z: the layer's outputs with that weight, after the batch norm that follows, if one does."""
@@ -82,7 +82,7 @@ def _note(
 
 
 class _NormsAndReLUs(TorchFunctionMode):
-    """Sees every call of batch norm and ReLU, by a module or as a function, and tells which layer's outputs it got."""
+    """Sees every call of batch norm and ReLU, as a module or as a function, and finds whose outputs it was given."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,9 +21,9 @@ from granet.scores import given
 from granet.search import bisect_knob
 
 _NEAR = 0.01
-"""The search is over when the sparsity is that near; the rest is taken from the smallest weights."""
+"""The search ends when the sparsity is this near; the smallest weights make up the rest."""
 _JUMP = 0.05
-"""In a small net the sparsity moves in jumps: if the search has missed the place, so much may be left to these."""
+"""In a small net the sparsity moves in jumps: if the search ends farther off, they may make up this much."""
 
 
 @register(
@@ -43,16 +43,16 @@ class SIS(Method):
     ``tolerance`` of the original ones (see `granet.methods.sis.inclusion` for the problem, how it is solved, and what
     in it is our reading). The model starts from these weights and the first run's other values, to be fine-tuned.
     Either ``tolerance`` is given and the sparsity follows, or ``sparsity`` is given and the tolerance, the same for all
-    layers, is searched for; what is then missing to the exact number goes by magnitude. Blocks and filters take the
-    norm of the group lasso in place of the l1 norm, so that whole ones go; where several go at once, the search ends at
-    the sparsest solution that leaves enough.
+    layers, is searched for; the smallest weights then make up the exact number. For blocks and filters the norm of the
+    group lasso replaces the l1 norm, so that they are dropped whole; where several are dropped at once, the search ends
+    at the sparsest solution that leaves enough weights.
     """
 
     sparsity: float = 0.0
     tolerance: float | None = None
     """Relative to what removing the layer would do: 0 allows no change, 1 any."""
     batches: int = 4
-    """A layer with more inputs than these hold samples is hardly bound by them."""
+    """If a layer has more inputs than these hold samples, they hardly constrain it."""
     iterations: int = 100
     """Steps of the splitting, for each layer."""
 
@@ -88,7 +88,7 @@ class SIS(Method):
 
     def _search(self, net: SparseNet, solve: Callable[[float], Tensors]) -> Tensors:
         """The solution whose sparsity is a little below the one asked for, so that enough weights are left."""
-        enough: Tensors = {}  # is left by this one, of all that were tried the sparsest such
+        enough: Tensors = {}  # the sparsest solution tried so far that leaves enough weights
         most, tried = -1.0, []
 
         def sparsity_of(tolerance: float) -> float:
@@ -132,6 +132,6 @@ def _check_outputs(seen: Mapping[str, Seen], weights: Tensors) -> None:
 
 
 def _zeros(net: SparseNet, weights: Tensors) -> float:
-    """The share of weights in units of zeros."""
+    """The share of weights that are in all-zero units."""
     left = sum(int(net.units.size(layer, weights[layer.name]).count_nonzero()) for layer in net.layers)
     return 1 - left / net.numel
