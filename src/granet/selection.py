@@ -1,4 +1,4 @@
-"""Exact selection of the largest scores, without sorting and without joining the layers' tensors.
+"""Exact selection of the largest scores, without sorting and without concatenating the layers' tensors.
 
 Scores are ranked by absolute value through their bits: with the sign bit cleared, the bits of an IEEE float read as an
 integer grow with the value, so the k-th largest is found digit by digit from histograms (a radix select). Every case
@@ -33,24 +33,24 @@ class Ranking(Protocol):
     def select(self, counts: Tensor) -> None:
         """Let exactly ``counts[layer]`` candidates win in each layer, those with the largest scores (at most all).
 
-        Winners may be thinned again, to fewer, where they were candidates for being ``among`` the active.
+        If the candidates were ``among`` the active weights, the winners may be thinned again, to fewer.
         """
         ...
 
     def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
         """How many candidates each layer keeps when the ``total`` largest of all layers together are kept.
 
-        A layer keeps at least ``floors[layer]`` of them (all it has, if fewer); the others then give up as many, so the
-        sum is ``total`` still. A total beyond what there is, or below the sum of the floors, is met as nearly as
+        A layer keeps at least ``floors[layer]`` of them (all it has, if fewer); the other layers then give up as many,
+        so the sum is still ``total``. A total beyond what there is, or below the sum of the floors, is met as nearly as
         possible.
         """
         ...
 
 
 def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> Ranking:
-    """Order the positions where the mask is ``among`` by the absolute value of their scores, layer by layer.
+    """Rank the candidates of each layer, where its mask equals ``among``, by the absolute value of their scores.
 
-    ``masks`` are flat bool tensors that a selection overwrites: a candidate that wins becomes True, another False.
+    ``masks`` are flat bool tensors that a selection overwrites: candidates that win become True, the others False.
     """
     if _use_triton(scores):
         from granet.kernels.selection import TritonRanking
@@ -68,8 +68,8 @@ def _use_triton(scores: Sequence[Tensor]) -> bool:
 class TorchRanking:
     """The plain path, on any device; on a CUDA device it makes the host wait, which the Triton path avoids.
 
-    Keys are made anew, a chunk at a time, whenever they are looked at: that takes less memory than to hold them. What
-    is held is the histogram of the first digit and, for each layer, the few keys that share the prefix last asked for.
+    Keys are computed again, a chunk at a time, whenever they are needed: that takes less memory than storing them. Only
+    the histogram of the first digit is stored and, for each layer, the few keys that share the prefix last asked for.
     """
 
     def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
@@ -152,7 +152,7 @@ class TorchRanking:
         for _, keys in self._chunks(layer):
             row += (keys >> shift).bincount(minlength=1 << width)
         active = self._masks[layer].count_nonzero()
-        row[0] -= self._masks[layer].numel() - active if self._among else active  # those who are no candidates
+        row[0] -= self._masks[layer].numel() - active if self._among else active  # positions that are no candidates
         return row
 
     def _starting(self, layer: int, prefix: int, shift: int) -> Tensor:
@@ -189,7 +189,7 @@ def _at_least(histogram: Tensor, above: Tensor) -> Tensor:
 
 
 def fill(least: Tensor, most: Tensor, total: Tensor) -> Tensor:
-    """Counts from ``least`` to ``most`` that sum to ``total``; what can be chosen goes to earlier layers first."""
+    """Counts between ``least`` and ``most`` that add up to ``total``; earlier layers are filled up first."""
     spare = most - least
     before = spare.cumsum(0) - spare
     return least + (total - least.sum() - before).clamp(min=0).minimum(spare)

@@ -47,7 +47,7 @@ class VD(Method):
     """
 
     sparsity: float = 0.0
-    """Above 0, ``finish()`` keeps the smallest alphas of all layers, to exactly this sparsity, whatever the threshold."""
+    """Above 0, ``finish()`` keeps the smallest alphas of all layers, to exactly this sparsity, without a threshold."""
     examples: int = 50_000
     """The number of training examples."""
     kl_scale: float = 1.0

@@ -1,4 +1,4 @@
-"""The sparse weights of a model together: the moves of methods, the masks these propose, the same under a pattern."""
+"""All sparse weights of a model: the moves that methods make, the masks these propose, and the same under a pattern."""
 
 from granet.net.pattern_net import make_net
 from granet.net.sparse_net import Scope, SparseNet

@@ -1,4 +1,4 @@
-"""A whole number of weights divided among layers in proportion to something, with limited room in each."""
+"""Dividing a whole number of weights among layers, in proportion to shares and within each layer's room."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from granet.selection import fill
 
 
 def divide(total: Tensor, shares: Tensor, room: Tensor, lots: Tensor | None = None) -> Tensor:
-    """Whole numbers in proportion to ``shares``, none above ``room``, whose sum is ``total``: exactly, without lots.
+    """Whole numbers in proportion to ``shares``, none above ``room``, that add up to ``total`` (exactly, without lots).
 
     What a full layer cannot take goes to the others, in proportion again: layer l gets min(room_l, lambda * share_l)
     with the one lambda for which that sums to ``total``. Fractions are rounded by largest remainder, the earlier layer
     first among equals. Layers without a share get something only when all others are full; a total beyond all room
     fills everything. Where all shares are zero, room takes their place. Shares that are not finite count as zero.
 
-    With ``lots``, each layer gets a multiple of its own lot (its room is one, too), and the sum is as near to ``total``
-    as rounding up the largest remainders brings it.
+    With ``lots``, each layer gets a multiple of its own lot (its room must be one, too), and the sum is as near to
+    ``total`` as rounding up the largest remainders allows.
 
-    All arguments are tensors on one device, and so is the result: the host never waits for it.
+    All arguments and the result are tensors on one device; the host never waits.
 
     >>> divide(torch.tensor(10), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([4, 9, 9])).tolist()
     [4, 3, 3]

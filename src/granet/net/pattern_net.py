@@ -1,7 +1,7 @@
 """Sparse weights that keep to a pattern: the same moves as on single weights, in lots.
 
-A layer's count of active weights is always a multiple of its quantum. The total is the nearest one to what is asked
-that rounding by largest remainder, or cutting a ranking, can reach; what was reached is in the achieved sparsity.
+A layer's count of active weights is always a multiple of its quantum. The total is as near to the requested one as
+rounding by largest remainder, or cutting a ranking, can bring it; the achieved sparsity shows the outcome.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ P = TypeVar("P", Blocks, Groups)
 def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: float) -> SparseNet:
     """The layers as a net whose masks keep to that pattern, on their way to that sparsity.
 
-    ValueError if what every layer keeps at least is more than the sparsity leaves.
+    ValueError if the minimum of all layers together is more than the sparsity leaves.
     """
     parsed = parse_pattern(pattern)
     if parsed is None:
@@ -64,7 +64,7 @@ class PatternNet(SparseNet, Generic[P]):
 
 
 class BlockNet(PatternNet[Blocks]):
-    """Blocks or filters. A proposal holds one mask entry for each block; writing it spreads them to the weights."""
+    """Blocks or filters. A proposal has one mask entry for each block; writing it spreads these to the weights."""
 
     def _present(self) -> list[Tensor]:
         return [self._entries(layer, layer.mask) for layer in self.movable]
@@ -111,7 +111,7 @@ class GroupNet(PatternNet[Groups]):
     ) -> None:
         """Drop the smallest weights anywhere in a layer, then let each group grow back as many as it lost.
 
-        This is SRigL's update (Lasby et al., 2023) without its ablation of neurons. The just dropped may return.
+        This is SRigL's update (Lasby et al., 2023) without its ablation of neurons. Weights just dropped may return.
         """
         self._settle()
         moved = self._portion(ratio, rounding)
@@ -120,7 +120,7 @@ class GroupNet(PatternNet[Groups]):
         self.regrown = self.regrown + moved.sum()
 
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
-        """N:M has one share for all: as many of each group as that sparsity leaves of M, nearest, and at least N."""
+        """Under N:M all groups keep the same number: the nearest to what that sparsity leaves of M, at least N."""
         if self.pattern.size is None or self.pattern.keep is None:
             return super().shares(sparsity, distribution)
         each = max(kept(self.pattern.size, sparsity), self.pattern.keep)

@@ -1,7 +1,7 @@
-"""Rankings whose winners keep to a pattern. All counts are of weights, and multiples of the layers' quanta.
+"""Rankings whose winners keep to a pattern. All counts are numbers of weights, in multiples of the layers' quanta.
 
-Everything is decided on the device, as in `granet.selection`, and by the same rule for ties: the earlier one wins, NaN
-ranks above infinity.
+Everything is decided on the device and by the same rules as in `granet.selection`: of equal scores the earlier wins,
+and NaN ranks above infinity.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BlockRanking:
         return self._nearest(total, floors, sizes) * sizes
 
     def _nearest(self, total: Tensor, floors: Tensor, sizes: Tensor) -> Tensor:
-        """Blocks of different sizes (filters: few enough to sort) in one line, and where to cut it.
+        """Line up blocks of different sizes (filters: few enough to sort) and find where to cut the line.
 
         First come those that the floors ask for, then all others from best to worst. The cut is where the weights
         before it are nearest to ``total``.
@@ -64,7 +64,7 @@ class BlockRanking:
 
 
 class GroupRanking:
-    """Candidates are single weights, but every group of a layer ends up with as many active ones as any other."""
+    """Candidates are single weights, but all groups of a layer end up with the same number of active ones."""
 
     def __init__(
         self,

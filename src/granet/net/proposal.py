@@ -21,8 +21,9 @@ from granet.tensors.transfer import constant, to_device
 class ProposedMasks:
     """Layers with masks, and a proposal for their next masks.
 
-    Numbers of weights are decided first, as integers; selection then fills them exactly. All counts live on the device
-    as [layers] int64 tensors, so that proposing and committing never make the host wait for it.
+    The number of active weights of each layer is decided first, as an integer; selection then meets it exactly. All
+    counts are int64 tensors on the device, one entry for each layer, so that proposing and committing never make the
+    host wait.
     """
 
     def __init__(self, layers: Sequence[SparseLayer], floor: int = 1) -> None:
@@ -36,32 +37,32 @@ class ProposedMasks:
         self.memory: dict[str, Tensor] = {}
         """What the method keeps between updates about the net as a whole."""
         self.start: Mapping[str, Tensor] | None = None
-        """The state that the model is to begin with instead of its own; a method may propose it when it begins."""
+        """The state that the model should begin with instead of its own; a method may set it in ``begin``."""
         self.dense_gradients = True
-        """Whether the gradients that layers have are those of inactive weights too; masked, they are zero there."""
+        """Whether the layers' gradients include those of inactive weights; masked gradients are zero there."""
 
     probe: Probe
-    """Batches, a loss and a finished first run to look at: there only while a method begins."""
+    """Batches, a loss and a finished first run to look at; exists only during a method's ``begin``."""
 
     @property
     def shapes(self) -> list[torch.Size]:
         return [layer.weight.shape for layer in self.layers]
 
-    # A proposal is opened at a mask update, moved by the method, then committed.
+    # A proposal is opened at a mask update, changed by the method's moves, then committed.
 
     def open(
         self, draw: int, movable: Sequence[SparseLayer], accept: Tensor, zero: Callable[[], None] = lambda: None
     ) -> None:
         """Begin a proposal from the present masks; only ``movable`` layers may change in it.
 
-        Where ``accept`` (a bool tensor without dimensions) is false, every move moves nothing: the device decides
+        Where ``accept`` (a bool tensor without dimensions) is false, no move changes anything: the device decides
         whether there is an update, and the host need not know. ``zero`` brings the weights and the optimizer's state in
-        line with the masks; :meth:`commit` calls it after :meth:`zero_pruned`.
+        line with the masks; :meth:`commit` calls it if the method called :meth:`zero_pruned`.
         """
         self._zero = zero
         self._zeroes_pruned = False
         self.draw = draw
-        """The number of this proposal, for what is random."""
+        """The number of this proposal, for random scores."""
         self.accept = accept
         self.movable = list(movable)
         all_move = len(movable) == len(self.layers)
@@ -76,7 +77,7 @@ class ProposedMasks:
 
     @torch.no_grad()
     def commit(self) -> bool:
-        """Write the proposal into the masks, in place; whether weights and state are in line with them already."""
+        """Write the proposal into the masks, in place; returns whether weights and optimizer state match already."""
         self._settle()
         if self._zeroes_pruned:
             self._narrow()
@@ -94,9 +95,9 @@ class ProposedMasks:
 
     @torch.no_grad()
     def zero_pruned(self) -> None:
-        """What is switched off so far becomes zero: should it come back in this proposal, it starts anew.
+        """Let the weights switched off so far become zero: one that comes back in this proposal starts afresh.
 
-        That is done by :meth:`commit`. Until then weights have the values they had, and scores see those.
+        This happens in :meth:`commit`. Until then weights keep their values, and scores see those.
         """
         if self._thinning is not None:
             self._thinning[1].select(self.counts)  # without settling: a later move may thin it further
@@ -104,7 +105,7 @@ class ProposedMasks:
         self._zeroes_pruned = True
 
     def _narrow(self) -> None:
-        """Leave on in the masks what is proposed too: until they are written, they tell what has never been off."""
+        """Switch off in the masks what the proposal has off; until written, they tell what has never been off."""
         self._write(Tensor.logical_and_, torch._foreach_mul_)
 
     def _write(
@@ -124,7 +125,7 @@ class ProposedMasks:
 
     @cached_property
     def _flat_masks(self) -> Sequence[Tensor]:
-        """Every layer's mask, flat, or in its own shape where its memory lies in another order."""
+        """Every layer's mask, flat, or in its own shape where its memory layout is another one."""
         masks = [layer.mask for layer in self.layers]
         flat = [mask.view(-1) if mask.is_contiguous() else mask for mask in masks]
         return row_of(flat) or flat
@@ -141,7 +142,7 @@ class ProposedMasks:
         """Of numbers for all layers, those of the movable ones."""
         return numbers if self._index is None else numbers[self._index]
 
-    # Every weight that was ever active, for those who ask (ITOP).
+    # Every weight that was ever active, for methods that ask for it (ITOP).
 
     def track_ever_active(self) -> None:
         """From now on remember which weights have been active at some time."""
@@ -154,13 +155,13 @@ class ProposedMasks:
 
     @property
     def ever_active(self) -> Tensor | None:
-        """How many weights have been active at some time; None if nobody asked to remember."""
+        """How many weights have been active at some time; None if that is not tracked."""
         if not self._tracks_ever_active:
             return None
         return nonzero((layer.memory["ever_active"] for layer in self.layers), self.device).sum()
 
-    # Thinning by one score twice in a row (prune, then drop) is thinning once to the second number, so the selection
-    # is put off until a move needs its outcome.
+    # Thinning twice in a row by the same score (prune, then drop) is the same as thinning once to the second number, so
+    # a selection is put off until a move needs its outcome.
 
     def _rank(self, score: Score) -> Ranking:
         """The proposed weights by that score, about to be thinned to ``self.counts``."""
@@ -180,9 +181,9 @@ class ProposedMasks:
         """ValueError if the layer cannot have that mask."""
 
     def _scores(self, score: Score) -> Sequence[Tensor]:
-        if score is gradient:  # as the row they were kept in: to cut it apart takes longer than to launch the search
+        if score is gradient:  # as the row they are kept in: cutting it apart takes longer than launching the search
             return gradients_of(self.movable)
-        if score is magnitude:  # themselves: where nothing is differentiated, there is no need to detach each
+        if score is magnitude:  # the weights themselves: under no_grad there is no need to detach each
             return [layer.weight for layer in self.movable]
         return [self._score_of(layer, score) for layer in self.movable]
 
@@ -201,7 +202,7 @@ class ProposedMasks:
         return rank(self._scores(score), self._proposed, among)
 
     def _ranked_to_grow(self, score: Score) -> Ranking:
-        """The weights that are off by that score, which may read gradients only if those are of such weights too."""
+        """Inactive weights ranked by that score, which may read gradients only if those include inactive weights."""
         return self._ranked(score if self.dense_gradients else _without_gradient(score), among=False)
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
@@ -216,11 +217,11 @@ class ProposedMasks:
 
     @property
     def quanta(self) -> Tensor:
-        """What the number of active weights of each layer is a multiple of."""
+        """For each layer, the number that its count of active weights is a multiple of."""
         return constant([self._quanta[layer.index] for layer in self.movable], self.device)
 
     def least(self, layer: SparseLayer) -> int:
-        """What the layer keeps at least: the floor, or all that it has, in whole quanta."""
+        """The least that the layer keeps: the floor, or all its weights if these are fewer, in whole quanta."""
         quantum = self._quanta[layer.index]
         return -(-min(self.floor, layer.numel) // quantum) * quantum
 
@@ -230,11 +231,11 @@ class ProposedMasks:
 
     @property
     def _entry_size(self) -> Tensor:
-        """How many weights of each layer an entry of a proposed mask stands for."""
+        """For each layer, how many weights one entry of a proposed mask stands for."""
         return constant([1] * len(self.movable), self.device)
 
     def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
-        """A mask of the layer with the entries that a score has."""
+        """A mask of the layer with one entry for each score."""
         return mask
 
     def _present(self) -> Sequence[Tensor]:
@@ -252,7 +253,7 @@ class ProposedMasks:
 
 
 def _without_gradient(score: Score) -> Score:
-    """The same score, but to read ``layer.gradient`` in it is an error: it is zero wherever a weight may grow."""
+    """The same score, but reading ``layer.gradient`` is an error: it is zero wherever a weight may grow."""
 
     def blind(layer: SparseLayer, draw: int) -> Tensor:
         with layer.gradient_refused("growth reads layer.gradient, so the method must say needs_gradient = True"):
@@ -263,14 +264,14 @@ def _without_gradient(score: Score) -> Score:
 
 def check_numbers(layer: SparseLayer, values: Tensor, accept: Tensor) -> None:
     """ValueError for scores that are NaN, which rank above all others; not where training itself has diverged."""
-    if not bool(values.sum().isnan()):  # at a tenth of the cost; of two infinities it may be NaN too
+    if not bool(values.sum().isnan()):  # a tenth of the cost; infinities may make it NaN too
         return
     if bool(values.isnan().any()) and bool(accept) and bool(layer.weight.isfinite().all()):
         raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must be numbers")
 
 
 def checked_share(ratio: float) -> float:
-    """``ratio``, which a method's own schedule may have computed: within rounding, a share of what there is."""
+    """``ratio``, clipped to [0, 1]: a method's own schedule may be off by rounding."""
     if not -1e-9 < ratio < 1 + 1e-9:
         raise ValueError(f"ratio={ratio!r}: must be in [0, 1], a share of the active weights")
     return min(max(ratio, 0.0), 1.0)

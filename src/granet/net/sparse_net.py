@@ -1,4 +1,4 @@
-"""The sparse weights of a model together, and the moves that every method is made of.
+"""All sparse weights of a model, and the moves that every method is made of.
 
 A method proposes new masks here; it never touches a weight. The sparsifier opens the proposal and commits it.
 """
@@ -28,7 +28,7 @@ class SparseNet(ProposedMasks):
 
     @torch.no_grad()
     def sprout(self, sparsity: float, distribution: Distribution) -> None:
-        """Random masks with exact layer counts: where sparse-to-sparse training begins."""
+        """Random masks with exact layer counts, the start of sparse-to-sparse training."""
         self._rank(random)
         self.counts = to_device(self.shares(sparsity, distribution), self.device)
 
@@ -36,7 +36,7 @@ class SparseNet(ProposedMasks):
     def prune_to(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
         """Keep the active weights with the largest scores, so that the net has this sparsity.
 
-        ``scope`` says how the layers share what is kept; None ranks all layers together (global pruning). What is
+        ``scope`` says how the layers share what is kept; None ranks all layers together (global pruning). A net that is
         sparser already is left as it is.
         """
         before = self.counts
@@ -45,14 +45,14 @@ class SparseNet(ProposedMasks):
             budget = ranking.global_counts(self._left_by(sparsity), self._floors)
         else:
             shares = self._of_movable(to_device(self.shares(sparsity, scope), self.device))
-            # A share may be rounded to more than its layer has left; then others keep the difference.
+            # A share may be rounded to more than its layer has left; the other layers then keep the difference.
             budget = self._whole(fill(torch.minimum(shares, before), before, shares.sum()))
         self.counts = torch.where(self.accept, budget, before)
         self.pruned = self.pruned + (before - self.counts).sum()
 
     @torch.no_grad()
     def keep_nonzero(self) -> None:
-        """Switch off what is zero, so that a net that was trained sparse goes on with the masks it had."""
+        """Switch off the weights that are zero, so that a net that was trained sparse keeps its masks."""
         self._rank(magnitude)
         self.counts = nonzero(self._scores(magnitude), self.device) * self._entry_size
 
@@ -76,7 +76,7 @@ class SparseNet(ProposedMasks):
     def reselect(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
         """As :meth:`prune_to`, but every weight is a candidate: one that was switched off may return.
 
-        ``pruned`` grows by how many fewer weights are active than before, ``regrown`` by how many have returned.
+        ``pruned`` grows by the decrease in active weights, ``regrown`` by the number that returned.
         """
         self._settle()
         masks, counts, pruned = flat_copies(self._proposed), self.counts, self.pruned
@@ -113,8 +113,9 @@ class SparseNet(ProposedMasks):
     ) -> None:
         """In each layer drop ``ratio`` of the active weights and grow as many.
 
-        The smallest ``drop`` scores go; the largest ``grow`` scores among all inactive weights come, the just dropped
-        included. A weight dropped and grown at once was never switched off, so it keeps its value and optimizer state.
+        Weights with the smallest ``drop`` scores go. Inactive weights with the largest ``grow`` scores come, those just
+        dropped included; a weight that is dropped and grown at once counts as never off and keeps its value and
+        optimizer state.
         """
         moved = self._portion(ratio, rounding)
         self._rank(drop)
@@ -125,7 +126,7 @@ class SparseNet(ProposedMasks):
     def drop(self, counts: Tensor, score: Score) -> Tensor:
         """Switch off ``counts`` weights of each layer, those with the smallest scores; a layer keeps its floor.
 
-        Returns how many went: whole quanta, at most as many as asked, none where a count is below 0.
+        Returns how many it switched off: whole quanta, at most as many as asked, none where a count is below 0.
         """
         going = torch.minimum(counts * self.accept, self.counts - self._floors).clamp(min=0)
         going = going // self.quanta * self.quanta
@@ -151,7 +152,7 @@ class SparseNet(ProposedMasks):
     def grow(self, counts: Tensor, score: Score) -> None:
         """Switch on ``counts`` inactive weights of each layer, those with the largest scores; at most all there are.
 
-        Rounded down, so that what is then active is a whole number of quanta.
+        Counts are rounded down, so that a whole number of quanta is active afterwards.
         """
         after = self.counts + torch.minimum(counts * self.accept, self.room)
         self._grow((after // self.quanta * self.quanta - self.counts).clamp(min=0), score)
@@ -168,7 +169,7 @@ class SparseNet(ProposedMasks):
         densities = layer_densities(distribution, self.shapes, total / self.numel)
         return counts(self.shapes, densities, total, self.floor)
 
-    # What a method may want to know before it moves, all [movable layers] tensors.
+    # What a method may want to know before it moves; all are tensors with an entry for each movable layer.
 
     @torch.no_grad()
     def below(self, threshold: Tensor) -> Tensor:
@@ -189,15 +190,15 @@ class SparseNet(ProposedMasks):
         return torch.stack(sums) * self._entry_size / self._of_movable(self.active).clamp(min=1)
 
     def lacking(self, sparsity: float) -> Tensor:
-        """How many weights the proposal still lacks to leave that sparsity; 0 if it has enough."""
+        """How many active weights the proposal lacks at that sparsity; 0 if it has enough."""
         return (self._left_by(sparsity) - self.counts.sum()).clamp(min=0)
 
     def share_out(self, total: Tensor, shares: Tensor) -> Tensor:
-        """``total`` weights divided among the layers in proportion to ``shares``, as there is room, in whole quanta."""
+        """``total`` weights divided among the layers in proportion to ``shares``, within their room, in quanta."""
         return divide(total, shares, self.room, self.quanta)
 
     def _left_by(self, sparsity: float) -> Tensor:
-        """What that sparsity leaves of the movable layers, given the others."""
+        """How many weights that sparsity leaves in the movable layers, given the others."""
         total = self.active.new_full((), kept(self.numel, sparsity))
         if self._index is not None:
             total -= self.active.sum() - self.active[self._index].sum()

@@ -1,4 +1,4 @@
-"""Where users begin: a model, an optimizer and a method are checked and bound together."""
+"""The entry point: check a model, an optimizer and a method, and bind them together."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def sparsify(
     Args:
         total_steps: optimizer steps of the whole training, for methods whose masks change.
         steps_per_epoch: optimizer steps of an epoch, for times given in epochs.
-        seed: of everything random in the masks.
+        seed: for everything random in the masks.
         include: globs over parameter names; by default every convolution and linear weight is sparsified.
         exclude: globs over parameter names to leave dense.
-        floor: weights that every layer keeps at least; 0 allows a layer to be emptied.
+        floor: the least number of weights that every layer keeps; 0 allows a layer to be emptied.
         batches: (inputs, targets) pairs for methods that look at data before the first step; the others never touch
             them. On several ranks, give all the same ones.
         loss: ``loss(outputs, targets)``, one number, for the same methods.

@@ -27,10 +27,10 @@ def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer], taken: Itera
 
 
 def warn_of_lost_weights(layers: Sequence[SparseLayer]) -> None:
-    """Of first masks that fit badly to a model with zeros of its own, as random ones do to one that was trained sparse.
+    """Warn if the first masks do not fit the zeros that a model has, as random masks do not fit a sparse model.
 
-    A training that is taken up again so has lost weights by the time that its own masks are loaded. Fewer than a tenth
-    of the weights are not worth a warning: few numbers that are drawn at random are zero.
+    Training that is resumed this way has lost weights by the time its own masks are loaded. Less than a tenth of the
+    weights is not worth a warning.
     """
     lost = [layer.name for layer in layers if _keeps_zeros_and_drops_others(layer)]
     if lost:

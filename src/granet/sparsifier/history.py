@@ -18,7 +18,7 @@ class UpdateRecord:
     target: float
     """The sparsity the method asked for."""
     achieved: float
-    """The sparsity there is."""
+    """The sparsity after the update."""
     pruned: int
     """Weights taken away by pruning."""
     regrown: int
@@ -55,7 +55,7 @@ class History:
         active: Tensor,
         ever_active: Tensor | None = None,
     ) -> None:
-        ever = pruned if ever_active is None else ever_active  # a number to fill its place
+        ever = pruned if ever_active is None else ever_active  # a placeholder
         numbers = torch.hstack([pruned, regrown, accepted.long(), ever, active])
         event = None
         if numbers.device.type == "cuda":

@@ -19,7 +19,7 @@ from granet.sparsifier.readings import forget_gradients, read_rates, refer_to_gr
 
 
 class MaskUpdates:
-    """Lets a method update the masks of a net, after the steps it has named.
+    """Lets a method update the masks of a net after the steps that it asked for.
 
     Every ``clock`` that is passed in shows the steps taken so far.
     """
@@ -35,8 +35,8 @@ class MaskUpdates:
         if self._memory is not None:
             self._memory.begin(net.layers, steps)
         self.history = History(net.numel)
-        self.target = float(method.target(clock))  # which a schedule may have made with numpy: it is saved
-        """What the method asked for at the last update; means nothing if it asks for nothing."""
+        self.target = float(method.target(clock))  # plain, since it is saved; a schedule may use numpy
+        """What the method asked for at the last update; meaningless if it asks for nothing."""
         self._finite: Tensor | None = None
         """Whether the gradients that were taken are finite, if that is known."""
         self._said: set[str] = set()
@@ -62,7 +62,7 @@ class MaskUpdates:
     def keep_gradients(self, clock: Clock) -> bool:
         """Before gradients are masked: keep what an update after this step will read of them.
 
-        Returns whether they are masked now: where growth needs dense copies, copying and masking is one pass.
+        Returns whether it has masked them: where growth needs dense copies, copying and masking are one pass.
         """
         if not self.reads_next(clock):
             return False
@@ -76,7 +76,7 @@ class MaskUpdates:
         """Give the gradients of the step just taken, which the clock does not show yet, to the method's memory."""
         if self._memory is not None and self._remembers_next(clock):
             take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
-            self._finite = None  # that was of this step's gradients, and the memory may recall something else
+            self._finite = None  # it was about this step's gradients, and the memory may recall others
             if not self.is_next(clock):
                 self.forget_gradients()
 
@@ -126,7 +126,7 @@ class MaskUpdates:
         )
 
     def _all_finite(self, layers: Sequence[SparseLayer]) -> Tensor:
-        """Whether the update reads only finite gradients; known already if all were taken, and nothing else came."""
+        """Whether the update reads only finite gradients; known already if all were taken and none came later."""
         if self._finite is not None and all(layer.gradient_source is not None for layer in layers):
             return self._finite.to(self._net.device)
         return all_finite(gradients_of(layers), self._net.device)
@@ -144,7 +144,7 @@ class MaskUpdates:
                 )
 
     def _say_once(self, topics: Sequence[str], message: str) -> None:
-        """Warn, unless all that it is about was warned of before."""
+        """Warn, unless there was a warning about all these topics before."""
         if not self._said.issuperset(topics):
             self._said.update(topics)
             warnings.warn(f"granet: {message}", stacklevel=2)

@@ -16,7 +16,7 @@ from granet.net import SparseNet
 from granet.tensors.packing import pack_bits, unpack_bits
 
 NET = ""
-"""The place of the net's own memory among those of the layers: no parameter has an empty name."""
+"""The key of the net's own memory beside those of the layers: no parameter has an empty name."""
 
 
 def memory_state(net: SparseNet) -> dict[str, dict[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""The optimizer's memory of inactive weights, handled by shape and never by name.
+"""The optimizer's state for inactive weights, found by shape and never by name.
 
 Momentum buffers, moment estimates, accumulators: any floating-point state tensor in the shape of its parameter belongs
 to the weights one by one, so it is reset where a weight becomes inactive and a weight grown later starts afresh.
@@ -18,7 +18,7 @@ from granet.layers import SparseLayer
 
 
 class OptimizerState:
-    """Finds the optimizer state of weights, and what it is for a weight that was never trained."""
+    """Finds the optimizer state of weights, and the value it has for a weight that was never trained."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -27,7 +27,7 @@ class OptimizerState:
             self._fresh |= dict.fromkeys(group["params"], fresh_state(optimizer, group))
 
     def of(self, layers: Sequence[SparseLayer]) -> Iterator[tuple[SparseLayer, Tensor, float]]:
-        """Their state tensors with an entry for each weight, and that entry for a weight never trained: mostly zero."""
+        """State tensors with an entry for each weight, and the entry of a weight never trained: mostly zero."""
         for layer in layers:
             state = self._optimizer.state.get(layer.weight)
             if state:
@@ -37,14 +37,14 @@ class OptimizerState:
 
 
 def fresh_state(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, float]:
-    """The per-weight state of a weight in that group that never had a gradient, where it is not zero.
+    """The per-weight state, where not zero, of a weight in that group that never had a gradient.
 
-    Adagrad's accumulator starts at a value the user may choose, and Rprop's step size at the learning rate. Seen on a
-    small weight of its own, given to an optimizer of the same class and settings; an optimizer that cannot be made or
-    stepped that way is taken to start at zero, as nearly all do.
+    Adagrad's accumulator starts at a value the user may choose, and Rprop's step size at the learning rate. It is read
+    off a small extra weight, given to an optimizer of the same class and settings; an optimizer that cannot be made or
+    stepped this way is assumed to start at zero, as nearly all do.
     """
     takes = inspect.signature(type(optimizer).__init__).parameters
-    how = {"foreach", "fused", "capturable", "differentiable"}  # ways of doing the same, some for GPUs alone
+    how = {"foreach", "fused", "capturable", "differentiable"}  # implementations of the same step, some only for GPUs
     settings = {key: group.get(key, value) for key, value in optimizer.defaults.items() if key in takes.keys() - how}
     if "initial_lr" in group and "lr" in settings:
         settings["lr"] = group["initial_lr"]  # a schedule may begin with another one

@@ -34,10 +34,10 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
         elif not layer.has_gradient or layer.gradient_source is None:
             new.append((layer, grad))
         else:
-            # Once more before the same step. Masked already, it has nothing to add; with a new backward pass in it (the
-            # step before was given up), it replaces what was kept.
+            # Called again before the same step. A gradient that is masked already adds nothing; one with a new backward
+            # pass in it (the step before was given up) replaces the kept one.
             fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
-            if layer.gradient_source() is not grad:  # clipped to a new tensor, or all zero after an overflow
+            if layer.gradient_source() is not grad:  # clipped into a new tensor, or all zero after an overflow
                 if overflowed is None:
                     kept = [other for other in layers if other.has_gradient]
                     overflowed = ~all_finite(gradients_of(kept), grad.device)
@@ -56,7 +56,7 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
 
 
 def with_gradient(layers: Sequence[SparseLayer]) -> list[SparseLayer]:
-    """The layers that have a gradient: the one kept or, if none was, what ``.grad`` holds now."""
+    """The layers that have a gradient: the kept one or, if none was kept, the present ``.grad``."""
     for layer in layers:
         if not layer.has_gradient and layer.weight.grad is not None:
             layer.gradient = layer.weight.grad.detach()

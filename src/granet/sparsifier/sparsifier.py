@@ -31,7 +31,7 @@ class Sparsifier:
     Before each optimizer step the gradients are masked, so inactive weights and their optimizer state are zero and stay
     zero. After it the clock ticks, and on an update step the method's new masks are applied to weights and state, once.
 
-    Where a method trains something behind the weights (``hidden``), it is swapped in for the length of the step
+    Where a method trains something behind the weights (``hidden``), that is swapped in for the duration of the step
     instead, and :meth:`finish` ends it.
     """
 
@@ -84,8 +84,8 @@ class Sparsifier:
     def in_use(self) -> dict[str, Tensor]:
         """Name to mask of all that is held at zero: the same as :attr:`masks`, except under ``pattern="filter"``.
 
-        There a weight is in use only if it is active and reads a channel that is not silent for good, and biases have
-        masks too. Files and FLOPs are smaller by these masks; sparsity counts filters.
+        There a weight is in use only if it is active and reads a channel that is not zero for good, and biases have
+        masks too. With these masks files and FLOPs are smaller; sparsity counts only filters.
         """
         return self._zeros.masks
 
@@ -101,7 +101,7 @@ class Sparsifier:
 
     @property
     def target_sparsity(self) -> float:
-        """What the method asked for at the last update; the sparsity there is, if it asks for none."""
+        """What the method asked for at the last update; if it asks for none, the present sparsity."""
         return self._updates.target if self.method.has_target else self.sparsity
 
     @property
@@ -111,7 +111,7 @@ class Sparsifier:
 
     @property
     def updates(self) -> range:
-        """The optimizer steps after which the masks are updated; none any more after :meth:`finish`."""
+        """The optimizer steps after which the masks are updated; empty once :meth:`finish` ended a hidden training."""
         return self._updates.steps
 
     @property
@@ -129,9 +129,8 @@ class Sparsifier:
     def mask_gradients(self) -> None:
         """Zero the gradients of inactive weights.
 
-        ``optimizer.step()`` does this by itself. Call it before that only to read or clip the gradients as the
-        optimizer will see them; growth still sees the dense gradients. Call it once a step, when all gradients of the
-        step are there.
+        ``optimizer.step()`` does this by itself. Call it yourself only to read or clip the gradients as the optimizer
+        will see them: once a step, when all gradients of the step are there. Growth still sees the dense gradients.
         """
         masked = self._updates.keep_gradients(self._clock)
         if self._hidden is not None:
@@ -158,7 +157,7 @@ class Sparsifier:
         self._updates.warn_of_skipped()
 
     def prepare(self) -> None:
-        """Tell what is hidden, if anything is, which step comes next.
+        """Tell the hidden part, if there is one, which step comes next.
 
         ``optimizer.step()`` does this by itself. Call it only before a step is replayed.
         """
@@ -179,19 +178,19 @@ class Sparsifier:
             self._hidden.leave()
 
     def _give_up(self) -> None:
-        """The optimizer skipped its step, so the clock stands still and the gradients kept for it are no good."""
+        """The optimizer skipped its step: the clock stands still, and the gradients kept for the step are discarded."""
         self._show()
         self._updates.forget_gradients()
 
     def _change_masks(self, layers_zeroed: bool = False) -> None:
-        """The masks are other ones than those that the optimizer's state is of."""
+        """Apply masks that differ from those the optimizer's state belongs to."""
         self._zeros.begin_anew()
         self._apply_masks(layers_zeroed)
 
     def _apply_masks(self, layers_zeroed: bool = False) -> None:
-        """Weights and optimizer state become zero where the masks now say inactive, if they are not so already."""
+        """Zero weights and optimizer state where the masks now say inactive, unless that is done already."""
         if self._hidden is not None:
-            self._hidden.show()  # what is hidden, and its optimizer state, stays
+            self._hidden.show()  # hidden values and their optimizer state stay
             self._zeros.let_go()
         else:
             may_be_sparse = self._updates.target > 0 or not self.method.has_target
@@ -218,11 +217,11 @@ class Sparsifier:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where :meth:`state_dict` was taken; load the model and the optimizer too, after ``sparsify()``.
 
-        ValueError, and nothing has changed, if it is of another model or method, or of the same method with other
-        fields: going on with those would be neither the one training nor the other.
+        Raises ValueError, and changes nothing, if the state is of another model or method, or of the same method with
+        other fields: the result would be neither the one training nor the other.
 
-        Only where something was hidden and is finished (``str`` and ``vd`` after :meth:`finish`), load the optimizer
-        after this: it has no more of what they train.
+        If the state is of ``str`` or ``vd`` after :meth:`finish`, load the optimizer after this, which takes out of it the
+        parameters that they had added.
         """
         saved = read_state(state, self.method, self._net, self._hidden)
         for tensor, value in saved.memory:
@@ -250,9 +249,10 @@ class Sparsifier:
     def finish(self) -> None:
         """End the training of what is hidden: plain weights with exact zeros remain, under masks that are final.
 
-        Call it when training is over. Does nothing for methods that hide nothing, and nothing when called again.
-        Training may go on after it; it then fine-tunes the weights that are left. What ``str`` and ``vd`` have added to
-        the optimizer leaves it; its parameter groups stay, empty, until :meth:`remove`: schedulers count on them.
+        Call it when training is over. Does nothing for methods that hide nothing, or when called again. Training may go
+        on afterwards; it then fine-tunes the weights that are left. The parameters that ``str`` and ``vd`` added to the
+        optimizer are taken out of it; their groups stay, empty, until :meth:`remove`, since schedulers rely on the
+        number of groups.
         """
         if self._hidden is not None:
             self._show()
@@ -262,7 +262,7 @@ class Sparsifier:
             self._net.commit()
             self._drop_hidden()
             self._change_masks()
-            self._zeros.look_after_next_step()  # whatever the target was, there are zeros to keep from now on
+            self._zeros.look_after_next_step()  # whatever the target was, there are now zeros to keep
 
     def _drop_hidden(self) -> None:
         if self._hidden is not None:
@@ -271,7 +271,7 @@ class Sparsifier:
             self._updates.stop()
 
     def remove(self) -> None:
-        """Unhook from the optimizer; the weights stay sparse. What is hidden is finished first."""
+        """Unhook from the optimizer; the weights stay sparse. Calls :meth:`finish` first."""
         try:
             self.finish()
         finally:

@@ -38,7 +38,7 @@ class SavedState:
     """The tensors that the method keeps here, each with its saved value."""
     history: list[UpdateRecord]
     hidden: Mapping[str, Mapping[str, Tensor]] | None
-    """None if nothing was hidden (any more)."""
+    """None if nothing was hidden, or no longer."""
 
 
 def write_state(
@@ -65,7 +65,7 @@ def read_state(state: Mapping[str, Any], method: Method, net: SparseNet, hidden:
         raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
     if state["method"] != (name := method_name(method)):
         raise ValueError(f"state['method']={state['method']!r}: must be {name!r}, as here")
-    state = {"fields": {}, **state}  # those of before had none
+    state = {"fields": {}, **state}  # states written by older versions have none
     if not isinstance(state["step"], int) or state["step"] < 0:
         raise ValueError(f"state['step']={state['step']!r}: must be a number of optimizer steps, 0 or more")
     for key, kind in _KINDS.items():
@@ -96,7 +96,7 @@ def read_state(state: Mapping[str, Any], method: Method, net: SparseNet, hidden:
 
 
 def _fields(method: Method) -> dict[str, Any]:
-    """The fields of a method that are plain values: of those that come with granet, all."""
+    """The fields of a method that are plain values; in built-in methods all are."""
     values = {item.name: getattr(method, item.name) for item in dataclasses.fields(method)}
     return {name: value for name, value in values.items() if type(value) in (bool, int, float, str, type(None))}
 
@@ -119,7 +119,7 @@ def _read_masks(packed: Mapping[str, Tensor], net: SparseNet) -> dict[str, Tenso
 
 
 def _read_history(records: list[dict[str, Any]], names: list[str], net: SparseNet) -> list[UpdateRecord]:
-    """The records, with counts of layers that were in the order of ``names`` in the order of this model."""
+    """The records, with the layers' counts reordered from the order of ``names`` to that of this model."""
     places = [names.index(layer.name) for layer in net.layers]
     try:
         return [

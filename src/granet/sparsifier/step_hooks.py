@@ -1,4 +1,4 @@
-"""Something to do around every ``optimizer.step()``, whatever way it is called."""
+"""Callbacks around every ``optimizer.step()``, however it is called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StepHooks:
     Args:
         prepare: called between the backward pass and the optimizer's own work (after each closure, if it has one); the
             optimizer takes its step only if it returns True.
-        taken: called after a step, also one that ``prepare`` withheld: it counts.
+        taken: called after a step, including one that ``prepare`` withheld, which counts as a step.
         given_up: called after a step that a fused optimizer skipped by itself because of infinite gradients.
         evaluate: called before each closure, which is about to evaluate the model.
     """
@@ -46,7 +46,7 @@ class StepHooks:
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         caller = sys._getframe(1)
         if self._running is not None and _is_on_stack(self._running, caller):
-            return None  # a step that calls the step it overrides: torch runs the hooks for both, but it is one step
+            return None  # step() called super().step(): torch runs the hooks for both, but it is one step
         self._running = caller
         self._hand_back()  # what a step that ended in an exception left behind
         closure = kwargs["closure"] if "closure" in kwargs else args[1] if len(args) > 1 else None
@@ -66,7 +66,7 @@ class StepHooks:
 
     def _complete(self) -> None:
         if not self._prepare():
-            # An optimizer passes over parameters without a gradient, so this is a step not taken.
+            # An optimizer skips parameters without a gradient, so this withholds the step.
             for group in self._optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter.grad is not None:
@@ -78,7 +78,7 @@ class StepHooks:
             return
         self._running = None
         self._hand_back()
-        # Under GradScaler a fused optimizer is always called and skips by itself; others are then not called at all.
+        # Under GradScaler a fused optimizer is always called and skips by itself; others are not called in that case.
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and bool(found_inf):
             self._given_up()
@@ -92,7 +92,7 @@ class StepHooks:
 
 
 def hooked_owners(optimizer: Optimizer) -> list[object]:
-    """Those whose methods are called back at the steps of this optimizer."""
+    """The objects whose methods are called back at the steps of this optimizer."""
     hooks = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_step_pre_hooks.values())
     return [getattr(hook._taken, "__self__", None) for hook in hooks if isinstance(hook, StepHooks)]
 

@@ -15,13 +15,13 @@ from granet.sparsifier.optimizer_state import OptimizerState
 
 
 class Zeros:
-    """The zeros of some layers and, where whole filters are dropped, of what follows these.
+    """The zeros of some layers and, where whole filters are dropped, of the parameters that depend on these.
 
-    With masked gradients nearly every optimizer leaves inactive weights at zero. Some move them all the same (Muon
-    mixes the gradients of a matrix); that is noticed, and from then on the weights are masked after every step. The
-    host waits for the device to look at weights, so this is done only after the first step with masks and after the
-    first one with changed masks, once their learning rate is above zero. L-BFGS mixes the gradients of several steps;
-    it begins anew with new masks, so that all of these are masked alike.
+    With masked gradients nearly every optimizer leaves inactive weights at zero. Some still move them (Muon mixes the
+    gradients of a matrix); once that is noticed, the weights are masked after every step. Looking for it makes the host
+    wait for the device, so this is done only after the first step with masks and after the first one with changed
+    masks, once their learning rate is above zero. L-BFGS mixes the gradients of several steps; it is restarted when
+    masks change, so that all of these are masked alike.
     """
 
     def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
@@ -39,26 +39,26 @@ class Zeros:
         return {layer.name: layer.mask for layer in self._layers}
 
     def mask_gradients(self, masked: bool) -> None:
-        """Zero the gradients of inactive weights; ``masked`` says that those of the layers are so already."""
+        """Zero the gradients of inactive weights; ``masked`` says that this is done already for the layers."""
         if masked and self._followers is None:
             return
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
     def follow(self) -> None:
-        """Take over new masks of the layers; nothing besides the layers is held at zero."""
+        """Copy new masks of the layers, while nothing besides the layers is held at zero."""
         if self._followers is not None:
             self._followers.follow()
 
     def let_go(self) -> None:
-        """Stop holding anything at zero besides the layers, and take over their masks, which may be new."""
+        """Stop holding anything at zero besides the layers, and copy their masks, which may be new."""
         if self._followers is not None:
             self._followers.let_go()
 
     def apply_masks(self, may_be_sparse: bool, may_change: bool, may_regrow: bool, layers_zeroed: bool = False) -> None:
         """Bring weights and optimizer state in line with new masks.
 
-        ``may_be_sparse``: there may be zeros in them; ``may_change``: there will be other ones; ``may_regrow``: what
-        they drop may still come back; ``layers_zeroed``: the layers themselves are in line already.
+        ``may_be_sparse``: the masks may have zeros; ``may_change``: more updates will come; ``may_regrow``: dropped
+        weights may still return; ``layers_zeroed``: the layers themselves are in line already.
         """
         self.let_go()
         if self._followers is not None:
@@ -73,17 +73,17 @@ class Zeros:
     def begin_anew(self) -> None:
         """Masks have changed: let L-BFGS forget the curvature that it saw along weights that are gone.
 
-        It would take what masks did to weights and gradients for its own last step, and go astray by it.
+        Otherwise it would take the masks' changes to weights and gradients for its own last step.
         """
         if isinstance(self._optimizer, LBFGS):
             self._optimizer.state.clear()
 
     def look_after_next_step(self) -> None:
-        """Look after the next step whether it moved inactive weights, however often that was done before."""
+        """Check after the next step whether it moved inactive weights, however often that was done before."""
         self._look_due = True
 
     def after_step(self, history: History) -> None:
-        """Zero what the optimizer has moved against the masks, if it is one that does."""
+        """Zero the inactive weights that the optimizer has moved, if it is one that moves them."""
         if self._look_due and self._rates_above_zero():
             self._look_due = False
             records = history.records()
@@ -95,7 +95,7 @@ class Zeros:
             self.enforce()
 
     def _rates_above_zero(self) -> bool:
-        """Whether the step moved any of the layers: a warm-up may begin with a learning rate of zero."""
+        """Whether the step could move any of the layers: a warm-up may begin with a learning rate of zero."""
         held = {id(layer.weight) for layer in self._layers}
         return any(
             float(group.get("lr", 1.0)) != 0 and any(id(parameter) in held for parameter in group["params"])
@@ -103,12 +103,12 @@ class Zeros:
         )
 
     def zero(self) -> None:
-        """Make zero what the masks say is inactive, in the midst of an update; what follows the layers can wait."""
+        """Zero inactive weights in the middle of an update; what depends on the layers can wait."""
         self.let_go()
         self.enforce()
 
     def enforce(self) -> None:
-        """Weights become zero, and their optimizer state that of a weight never trained, where they are inactive."""
+        """Zero inactive weights, and reset their optimizer state to that of a weight never trained."""
         zeroed: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.mask) for layer in self._layers]
         for layer, tensor, fresh in self._state.of(self._layers):
             if fresh:

@@ -1,9 +1,9 @@
 """How channels travel through a model, read from its traced operators: the steps that `silence.py` evaluates.
 
 The model is traced as its forward runs at that time, for inputs with a batch dimension. Tracing shows operators but no
-sizes, so of a tensor no more is known than its channels. What an operator that is not in the tables here returns is not
-silent. It may also have written to what it was given (``x += 1`` and ``x + 1`` look the same), so this and all that
-shares its memory is not taken for silent any more either.
+sizes, so only the channels of a tensor are known. The output of an operator that is not in the tables here counts as
+not silent. The operator may also have written to its inputs (``x += 1`` and ``x + 1`` look the same), so these, and all
+tensors that share their memory, no longer count as silent either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from granet.sparsifier.filters.silence import Flow, Step
 
 
 def _spellings(*names: str) -> set[object]:
-    """Functions of torch by all they can be called by: themselves, in two namespaces, and their names as methods."""
+    """Functions of torch in every form they can be called: from two namespaces, and by name as methods."""
     functions = {getattr(owner, name) for owner in (functional, torch) for name in names if hasattr(owner, name)}
     return functions | set(names)
 
@@ -54,7 +54,7 @@ _NEW = _CONVOLUTIONS | _NORMS | _POOL | _REDUCE | _JOIN | _GATE | _spellings("cl
 
 
 def trace_channels(graph: fx.Graph, modules: Mapping[str, nn.Module]) -> Flow:
-    """The way of the channels from layer to layer."""
+    """How channels travel from layer to layer."""
     tracer = _Tracer(modules)
     for node in graph.nodes:
         tracer.read(node)
@@ -68,14 +68,14 @@ class _Channels:
     """What is known of a tensor."""
 
     step: int
-    """The one that says which of them are silent."""
+    """The step that says which channels are silent."""
     width: int
     axis: int
-    """Their dimension, counted from the end: so it stays when a tensor is broadcast."""
+    """Their dimension, counted from the end, so that broadcasting does not change it."""
     rank: int | None
-    """Of the tensor."""
+    """The number of dimensions of the tensor, if known."""
     flattened: bool = False
-    """A channel is now a block of columns. All blocks are alike, of a size that is not known."""
+    """A channel is now a block of columns. All blocks have the same, unknown size."""
 
     @property
     def second(self) -> bool:
@@ -90,7 +90,7 @@ class _Tracer:
         self._modules = modules
         self._known: dict[object, _Channels] = {}
         self._memory: dict[fx.Node, set[fx.Node]] = {}
-        """Node to all whose memory its tensor may share."""
+        """Node to all nodes whose memory its tensor may share."""
         self.steps: list[Step] = []
         self.reads: dict[str, list[int]] = {}
         """Layer to the silence of its inputs, call by call."""

@@ -1,17 +1,17 @@
-"""What is zero besides its weights where a filter is dropped: its bias, what a batch norm adds, and who reads it.
+"""What else becomes zero where a filter is dropped: its bias, what a batch norm adds, and the weights that read it.
 
 A batch norm that sees zeros outputs its bias, less its running mean when it evaluates. Both are held at zero for
-dropped filters; the norm's factor then multiplies zero and may stay. Weights of later layers that read a channel which
-is silent by that have no effect and no gradient; they are held at zero too, so that nobody stores or counts them.
+dropped filters; the norm's factor then multiplies zero and may stay. Weights of later layers that read such a silent
+channel have no effect and no gradient; they are held at zero too, so that they are neither stored nor counted.
 
 A filter that outputs exactly zero into a ReLU gets no gradient, for the slope of a ReLU is 0 there: growth would not
 see it, and once grown from zero it would never move. So as long as filters may grow back, their biases are left alone
 and a dropped filter outputs a constant; from the last mask update on (or ``finish()``, where weights are hidden) it
-outputs zero. Biases that are zero themselves, as a batch norm's are at first, are no help: filters that a random start
-leaves out hardly ever come to life.
+outputs zero. Biases that are zero, as a batch norm's are at first, do not help: filters that a random start leaves out
+hardly ever come to life.
 
 The weights that read silent channels wait for the last mask update in any case. They are part of filters that a method
-may still compare, and those behind a thinned layer must not look small by it.
+may still compare, and filters behind a thinned layer must not look small because of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reader:
 
     module: nn.Module
     held: SparseLayer
-    """Its weight with a second mask, which also holds at zero what reads silent channels."""
+    """Its weight with a second mask, which is also False where the weight reads silent channels."""
     layer: SparseLayer | None
     """Its weight as one of the sparse layers, if it is one."""
 
@@ -57,7 +57,7 @@ class Reader:
 
 @dataclass(eq=False)
 class Followers:
-    """Parameters that are zero because filters are dropped, with masks of their own beside those of the layers."""
+    """Parameters that are zero because filters are dropped, with masks of their own besides those of the layers."""
 
     layers: Sequence[SparseLayer]
     leaders: dict[str, SparseLayer] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Followers:
         self.follow()
 
     def follow(self) -> None:
-        """Readers that are layers themselves have the masks of these."""
+        """Give readers that are sparse layers themselves the masks of those layers."""
         pairs = [(reader.held.mask, reader.layer.mask) for reader in self.readers.values() if reader.layer is not None]
         if pairs:
             torch._foreach_copy_([held for held, _ in pairs], [mask for _, mask in pairs])
@@ -102,14 +102,14 @@ class Followers:
             bias.mask.copy_(_active(filters))
 
     def forget_means(self) -> None:
-        """Zero what norms have seen of silent filters: before they were dropped, or in the midst of a step."""
+        """Zero the running means of silent filters, from before they were dropped or from the middle of a step."""
         if self.silent:
             zero_inactive(
                 (norm.running_mean, _active(filters)) for filters, norm in self.norms if norm.running_mean is not None
             )
 
     def disconnect(self) -> None:
-        """Mask the weights that read silent channels; what is dropped is silent already."""
+        """Mask the weights that read silent channels; call :meth:`silence` first."""
         dropped = {name: ~_active(filters) for name, filters in self.leaders.items()}
         silent = self.flow.silent_inputs(dropped, self.layers[0].mask.device)
         for name, reader in self.readers.items():
@@ -169,7 +169,7 @@ def _norms_behind(
         (leaders[node.target], user) for node in calls if node.target in leaders for user in node.users
     ]:
         norm = modules.get(str(user.target)) if user.op == "call_module" else None
-        width = len(_active(leader))  # another one is that of a norm over the places of [batch, places, channels]
+        width = len(_active(leader))  # a norm over the places of [batch, places, channels] has another width
         if isinstance(norm, _BatchNorm) and user.target in once and norm.num_features == width:
             found.append((leader, str(user.target), norm))
         if user.op == "output":
@@ -178,7 +178,7 @@ def _norms_behind(
 
 
 def _outputs(module: nn.Module, filters: SparseLayer) -> bool:
-    """Whether the filters are what the module outputs: of a weight tied to a transposed one they may be its inputs."""
+    """Whether the module outputs these filters: if its weight is tied to a transposed one, they may be its inputs."""
     bias = getattr(module, "bias", None)
     one_each = not isinstance(bias, Tensor) or bias.shape == _active(filters).shape
     return one_each and bool(getattr(module, "transposed", False)) == bool(filters.transposed_groups)
@@ -206,7 +206,7 @@ def _lead(
 def _only_read(
     layers: Iterable[str], model: nn.Module, trained: Collection[int], elsewhere: Collection[object]
 ) -> Iterator[tuple[str, nn.Parameter]]:
-    """Layers with weights that this optimizer trains, by their ids, and that nothing but the call of the layer uses."""
+    """Layers whose weights this optimizer trains (by id) and nothing uses but the layer itself."""
     uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     for name in layers:
         weight = model.get_submodule(name).weight
@@ -216,7 +216,7 @@ def _only_read(
 
 
 def _masked(parameter: nn.Parameter, names: Mapping[int, str]) -> SparseLayer:
-    """A parameter with a mask that nobody chooses: its number and seed mean nothing."""
+    """A parameter with a mask that no method chooses, so its index and seed mean nothing."""
     return SparseLayer(names[id(parameter)], parameter, index=0, seed=0)
 
 

@@ -1,7 +1,7 @@
 """Silent channels: those that are zero whatever the input, because filters are dropped.
 
-A filter that is dropped together with its bias outputs zero, and so does what only bends, pools, joins or adds zeros.
-A weight that reads a silent channel has no effect and gets no gradient.
+A filter that is dropped together with its bias outputs zero, and so do activations, pooling, joins and sums of zeros. A
+weight that reads a silent channel has no effect and gets no gradient.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Step:
     width: int = 0
     """How many channels there are now, where the parts do not say."""
     module: str = ""
-    """``dropped``: the layer or norm whose channels these are; none, if none of them is silent."""
+    """``dropped``: the layer or norm whose channels these are; empty if none of them is silent."""
     groups: int = 1
-    """``through``: of a layer that adds no bias. A filter is silent if the channels of its group are."""
+    """``through``: the groups of a layer without bias; a filter is silent if all channels of its group are."""
 
     def silent(self, parts: Sequence[Tensor], dropped: Mapping[str, Tensor], device: torch.device) -> Tensor:
         match self.rule:
@@ -56,8 +56,8 @@ class Flow:
     def silent_inputs(self, dropped: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
         """Layer to a bool for each of its input channels; the host does not wait for the device.
 
-        ``dropped`` has a bool for each output channel: of a layer, whether its filter is dropped and adds nothing; of a
-        batch norm, whether it makes zeros of zeros. What is not in it does neither.
+        ``dropped`` has a bool for each output channel: for a layer, whether its filter is dropped and adds nothing; for
+        a batch norm, whether it keeps zeros zero. Modules that are missing do neither.
         """
         silent: list[Tensor] = []
         for step in self.steps:
