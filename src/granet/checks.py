@@ -9,7 +9,7 @@ from granet.plain_numbers import plain
 
 
 def check_share(field: str, value: float) -> None:
-    """A share of weights that may be nothing but not everything."""
+    """A share of weights in [0, 1)."""
     if not isinstance(value, int | float):
         raise ValueError(f"{field}={value!r}: must be a number in [0, 1)")
     if not 0 <= value < 1:
@@ -17,13 +17,13 @@ def check_share(field: str, value: float) -> None:
 
 
 def check_rate(field: str, value: float) -> None:
-    """A share of weights to prune: something, but not everything."""
+    """A share of weights to prune, in (0, 1)."""
     if not isinstance(value, int | float) or not 0 < value < 1:
         raise ValueError(f"{field}={value!r}: must be in (0, 1)")
 
 
 def check_items(field: str, values: Sequence[object], kinds: tuple[type, ...], words: str) -> None:
-    """All values of a field that is a list are of these kinds, told in ``words``; a bool is no number."""
+    """All values of a list field are of these kinds, which ``words`` describes in errors; a bool is no number."""
     if any(not isinstance(value, kinds) or isinstance(value, bool) for value in values):
         raise ValueError(f"{field}={list(values)!r}: must hold {words}")
 

@@ -1,7 +1,7 @@
 """Times as users write them, turned into optimizer steps.
 
-A time is a number of optimizer steps (``1000``), of epochs (``"30ep"``) or a share of training (``"50%"``).
-Everything below this module counts in optimizer steps; nothing else knows what an epoch is.
+A time is a number of optimizer steps (``1000``), of epochs (``"30ep"``) or a share of training (``"50%"``). Modules
+below this one count in optimizer steps; none of them knows what an epoch is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEXT = re.compile(r"(?P<amount>\d+(\.\d+)?)(?P<unit>ep|%)")
 def parse_time(time: Time, field: str) -> tuple[int | Fraction, str]:
     """The amount of a time and its unit, ``"ep"``, ``"%"`` or ``""`` for steps; ValueError that names ``field``.
 
-    All that can be wrong with a time is found here as long as nobody knows how long training is.
+    Finds everything that can be wrong with a time before the length of training is known.
     """
     time = plain(time)
     if type(time) is int:
@@ -68,7 +68,7 @@ class Clock:
         return int(amount)
 
     def total(self, field: str = "schedule") -> int:
-        """The length of training, for what cannot do without it."""
+        """The length of training; ValueError that names ``field`` if it is not known."""
         if self.total_steps is None:
             raise ValueError(f"total_steps=None: {field} needs the number of optimizer steps of the whole training")
         return self.total_steps

@@ -75,7 +75,7 @@ def _proportional(shapes: Sequence[Shape], raw: Sequence[float], density: float)
             for i in open_layers:
                 densities[i] = epsilon * raw[i]
             break
-        open_layers -= full  # at once: without one of them epsilon is larger still, so that the others stay full
+        open_layers -= full  # all at once: without one of them epsilon is larger still, so the others stay full
     return densities
 
 
@@ -84,7 +84,7 @@ class ErdosRenyi:
     """Erdős-Rényi (Mocanu et al., 2018): density in proportion to (out + in) / (out * in).
 
     ``kernel`` adds the kernel's sides to both sums: ERK (Evci et al., 2020), the sum of all dimensions of the weight
-    over their product.
+    divided by their product.
     """
 
     kernel: bool = False
@@ -109,7 +109,7 @@ def distribution(name: str) -> Distribution:
 
 
 def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density: float) -> list[float]:
-    """What a distribution, which may be a user's own function, gives the layers; ValueError unless each is a share."""
+    """The layers' densities by a distribution, which may be a user's function; ValueError unless each is in [0, 1]."""
     given = list(distribution(shapes, density))
     if len(given) != len(shapes):
         raise ValueError(f"distribution: gave {len(given)} densities; must be one for each of {len(shapes)} layers")
@@ -124,16 +124,16 @@ def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density
 
 def kept(size: int, sparsity: float) -> int:
     """How many of ``size`` weights remain at that sparsity; the zeros are rounded to the nearest whole number."""
-    if not -1e-9 < sparsity < 1 + 1e-9:  # a schedule may have computed it, and have rounded on the way
+    if not -1e-9 < sparsity < 1 + 1e-9:  # a schedule may have computed it, with rounding
         raise ValueError(f"sparsity={sparsity!r}: must be in [0, 1], a share of the weights")
-    return size - round(size * float(sparsity))  # of single precision, the product would miss by some weights
+    return size - round(size * float(sparsity))  # in single precision the product would be off by some weights
 
 
 def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floor: int = 0) -> list[int]:
     """Whole numbers nearest to ``densities`` whose sum is exactly ``total``, each at least ``floor``.
 
     Rounded by largest remainder; a layer smaller than ``floor`` is kept whole. What floors add is taken from layers
-    that are not dense, as long as they have it.
+    that are not dense, as far as these have enough.
     """
     sizes = [math.prod(shape) for shape in shapes]
     low = [min(floor, size) for size in sizes]
@@ -154,11 +154,10 @@ def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floo
 def whole_counts(
     sizes: Sequence[int], quanta: Sequence[int], densities: Sequence[float], total: int, floor: int = 0
 ) -> list[int]:
-    """Multiples of ``quanta`` nearest to ``densities``, whose sum is as near to ``total`` as single quanta bring it.
+    """Multiples of ``quanta`` nearest to ``densities``, whose sum is as near to ``total`` as single quanta allow.
 
-    The same as :func:`counts` for weights that come in lots: each layer is rounded down, then the one with the largest
-    remainder gets one quantum more, as long as there is a layer for which this brings the sum nearer. Each layer keeps
-    at least ``floor`` weights.
+    The same as :func:`counts` for weights that come in lots: each layer is rounded down, then layers get one quantum
+    more, largest remainder first, as long as this brings the sum nearer. Each layer keeps at least ``floor`` weights.
 
     >>> whole_counts([40, 60], [10, 4], [0.5, 0.5], total=50)
     [20, 28]

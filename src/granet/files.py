@@ -1,4 +1,4 @@
-"""Files: what is written appears whole or not at all, also when the power goes; what cannot be read is named."""
+"""Files: what is written appears whole or not at all, even if the power fails; errors name what cannot be read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
-"""What only writing runs into, whichever file it was: the disk is full or read-only, or a limit is reached."""
+"""Errors that only writing causes, in any file: the disk is full or read-only, or a limit is reached."""
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` to write to; it becomes `path` at the end, or vanishes on an error.
 
-    Processes and threads that write the same file at once have one each; the last to end wins. What is there and is
-    no ordinary file, such as /dev/null, is refused: to replace it would take it away from everybody.
+    Processes and threads that write the same file at once get one each; the last to finish wins. A path that exists and
+    is no ordinary file, such as /dev/null, is refused: replacing it would take it away from everybody.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise FileExistsError(errno.EEXIST, "is there and no ordinary file", str(path))
@@ -37,15 +37,15 @@ def atomic(path: Path) -> Iterator[Path]:
         _flush(path.parent)
     except OSError as error:
         if error.filename is None or str(error.filename) == str(temporary):
-            error.filename = str(path)  # the name that somebody knows
-            del error.filename2  # None would be told as a second name
+            error.filename = str(path)  # the name that the user knows
+            del error.filename2  # None would be shown as a second name
         raise
-    except Exception as error:  # safetensors has an error of the system only in its text
+    except Exception as error:  # safetensors reports a system error only in its text
         if (number := re.search(r"\(os error (\d+)\)", str(error))) is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     finally:
-        with suppress(OSError):  # a read-only disk refuses also for a file that was never made, and hides why
+        with suppress(OSError):  # even for a file that was never made, a read-only disk refuses and would hide why
             temporary.unlink()
 
 
@@ -117,7 +117,7 @@ def parse_json(where: str, text: bytes, build: Callable[[Any], T]) -> T:
 
 
 def _flush(path: Path) -> None:
-    """Wait until what was written there is on the disk: a name may not be older than its content."""
+    """Wait until what was written there is on the disk: the name must not get there before the content."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -15,8 +15,8 @@ def check_masks(
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Each mask with its name as given, and the first name of the tensor that it is for.
 
-    ``tensors`` are those that may have one, by their plain names; ``firsts`` has the first name of each, since tied
-    weights are several names of one. ValueError for a mask that is none, or not of these tensors.
+    ``tensors`` are those that may have a mask, by plain name; ``firsts`` maps each name to the tensor's first name,
+    since tied weights have several. ValueError for something that is no mask, or not of these tensors.
     """
     if not isinstance(masks, Mapping):
         raise ValueError(f"masks={type(masks).__name__}: must map parameter names to masks, as sparsifier.masks does")

@@ -1,6 +1,6 @@
-"""Noise that depends only on a key and the position: the same again whenever it is asked for, with no state to save.
+"""Noise that depends only on a key and the position: the same whenever it is asked for, with no state to save.
 
-A hash of the position instead of a generator. On a GPU a Triton kernel computes it in one pass, to the same bits.
+It is a hash of the position, not a generator. On a GPU a Triton kernel computes the same bits in one pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def uniform_noise(like: Tensor, key: Key) -> Tensor:
 
 
 def normal_noise(like: Tensor, key: Key) -> Tensor:
-    """Float32 noise from N(0, 1), by Box and Muller from two uniform draws; the same again on the same device."""
+    """Float32 noise from N(0, 1), by Box and Muller from two uniform draws; repeatable on the same device."""
     radius = uniform_noise(like, (*key, 0)).neg_().log1p_().mul_(-2).sqrt_()  # of 1 - u, which is never 0
     return uniform_noise(like, (*key, 1)).mul_(2 * math.pi).cos_().mul_(radius)
 

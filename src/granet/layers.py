@@ -22,7 +22,7 @@ SPARSIFIABLE = (_ConvNd, nn.Linear)
 
 @dataclass(eq=False)
 class SparseLayer:
-    """One sparse weight: its parameter, its mask, and what is counted about it."""
+    """One sparse weight: its parameter, its mask and its counts."""
 
     name: str
     weight: nn.Parameter = field(repr=False)
@@ -33,7 +33,7 @@ class SparseLayer:
     mask: Tensor = field(init=False, repr=False)
     """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
     _kept: tuple[Sequence[Tensor], int] | None = field(default=None, init=False, repr=False)
-    """Where ``gradient`` is: some tensors, and which of them it is. Unless it is read, a `Row` of them stays uncut."""
+    """Where ``gradient`` is: a sequence of tensors and an index. A `Row` is not cut up until it is read."""
     gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
     """The tensor that ``gradient`` was copied from."""
     rate: float | Tensor = field(default=0.0, init=False, repr=False)
@@ -47,15 +47,15 @@ class SparseLayer:
         self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """With a copy of the mask: it is a slice of one tensor for all layers, and pickling would write the whole.
+        """With a copy of the mask, which is a slice of one tensor for all layers: pickling would write all of that.
 
-        Without the gradient of a step under way, since copies of parameters have no ``.grad`` either.
+        Without the gradient of an unfinished step, since copies of parameters have no ``.grad`` either.
         """
         return self.__dict__ | {"mask": self.mask.clone(), "_kept": None, "gradient_source": None}
 
     @property
     def gradient(self) -> Tensor | None:
-        """What a mask update reads, kept from the backward pass: for growth, the gradient before masking."""
+        """The gradient that a mask update reads, kept from the backward pass; for growth, as it was before masking."""
         return None if self._kept is None else self._kept[0][self._kept[1]]
 
     @gradient.setter
@@ -72,7 +72,7 @@ class SparseLayer:
 
     @contextmanager
     def gradient_refused(self, reason: str) -> Iterator[None]:
-        """Within, to read ``gradient`` is a ValueError that names the layer and gives the reason."""
+        """In this context, reading ``gradient`` raises a ValueError that names the layer and gives the reason."""
         kept, self._kept = self._kept, (_Refused(f"{self.name}: {reason}"), 0)
         try:
             yield
@@ -115,7 +115,7 @@ def gradients_of(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:
 
 
 def count_active(masks: Mapping[str, Tensor]) -> dict[str, int]:
-    """Name to the number of True in each mask, in one wait for the device."""
+    """Name to the number of True in each mask; waits for the device once."""
     counts = nonzero(masks.values(), next(iter(masks.values())).device)
     return dict(zip(masks, counts.tolist(), strict=True))
 
@@ -168,7 +168,7 @@ def find_layers(
 
 @dataclass
 class _Candidate:
-    """A parameter of the model, with all that its modules say about it."""
+    """A parameter of the model, with what its modules tell about it."""
 
     parameter: nn.Parameter
     names: list[str] = field(default_factory=list)
@@ -202,14 +202,14 @@ def _check_kind(one: _Candidate) -> None:
         if one.default:
             raise ValueError(f"model: {one.names[0]!r} {must}; exclude={one.names[0]!r} leaves it dense")
         raise ValueError(f"include={one.names[0]!r}: {must}")
-    if one.sparse_gradients and not one.default:  # tied to a linear layer its gradient is dense
+    if one.sparse_gradients and not one.default:  # if tied to a linear layer, its gradient is dense
         raise ValueError(f"include={one.names[0]!r}: its gradients would be sparse tensors; give it sparse=False")
 
 
 def lay_in_a_row(layers: Sequence[SparseLayer]) -> None:
     """Make the masks slices of one tensor, if they are on one device.
 
-    One call then copies them all, as long as each lies in memory in its logical order.
+    One call can then copy them all, as long as each is stored in its logical order.
     """
     masks = [layer.mask for layer in layers]
     if len(kinds(masks)) == 1:
@@ -231,7 +231,7 @@ def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
 def _has_elements(parameter: nn.Parameter, name: str) -> bool:
     if isinstance(parameter, UninitializedParameter) or is_lazy(parameter):
         raise ValueError(f"model: {name!r} has no shape yet; run one forward pass before sparsifying")
-    if hasattr(parameter, "__tensor_flatten__"):  # a wrapper around other tensors, as a share of a rank is
+    if hasattr(parameter, "__tensor_flatten__"):  # a wrapper around other tensors, such as a shard
         raise ValueError(f"model: {name!r} is a {type(parameter).__name__}; only plain tensors can be sparsified")
     return parameter.numel() > 0
 

@@ -1,4 +1,4 @@
-"""What every training step does to gradients: zero what a mask says is inactive, and see whether all are finite."""
+"""What every training step does to gradients: zero those of inactive weights, and check whether all are finite."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
 
 @torch.no_grad()
 def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Tensor], Tensor | None]:
-    """Copies of the tensors, which then become zero where they are inactive, as above.
+    """Copies of the tensors, which are then masked in place as :func:`zero_inactive` does.
 
-    Also whether no element is NaN or infinite, where that is seen on the way: on a GPU one Triton kernel does it all.
+    Also returns whether all elements are finite, or None if that was not checked: on a GPU one Triton kernel does it
+    all.
     """
     if len(kinds(tensors)) == 1 and runs_kernels(tensors[0].device) and all(_in_same_order(tensors, masks)):
         from granet.kernels import masking as masking_kernels
@@ -67,12 +68,12 @@ def all_finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
 
 
 def _is_capturing(device: torch.device) -> bool:
-    """A captured step would send a kernel's table to the device again at every replay, from memory long reused."""
+    """Every replay of a captured step would copy a kernel's table to the device again, from memory reused long ago."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _by_kind(*several: Sequence[Tensor]) -> Iterator[tuple[torch.device, list[Sequence[Tensor]]]]:
-    """For each device and dtype there is in the first list: its tensors of that kind, and what goes with them."""
+    """For each device and dtype in the first list: its tensors of that kind, and the matching ones of the others."""
     found = kinds(several[0]) if several else set()
     for kind in found:
         alike = [(tensor.device, tensor.dtype) == kind for tensor in several[0]] if len(found) > 1 else None
@@ -80,7 +81,7 @@ def _by_kind(*several: Sequence[Tensor]) -> Iterator[tuple[torch.device, list[Se
 
 
 def _in_same_order(tensors: Sequence[Tensor], masks: Sequence[Tensor]) -> list[bool]:
-    """Which of them lie in memory in the same order as their masks; a mask has no gaps."""
+    """Which tensors have the same memory layout as their masks; a mask has no gaps."""
     if contiguous(tensors) and contiguous(masks):
         return [True] * len(tensors)
     return [

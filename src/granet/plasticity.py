@@ -1,4 +1,4 @@
-"""Pruning plasticity of a model in the middle of anyone's training loop.
+"""Pruning plasticity of a model in the middle of a training loop.
 
 The probe of `granet plasticity` as a function: prune a copy of the model, train the copy on for k steps at the learning
 rate it has now, and see what accuracy comes back (Liu et al. 2021, section 3). The model itself, its optimizer and all
@@ -36,11 +36,11 @@ class PlasticityPoint:
     regeneration: str
     """``"with"`` or ``"without"``."""
     before: float
-    """What ``evaluate`` said of the model."""
+    """What ``evaluate`` returned for the model."""
     after: float
-    """What it said of the copy, pruned and trained on."""
+    """What it returned for the copy, pruned and trained on."""
     epoch: int | None = None
-    """When it was probed, if a `PlasticityProbe` did it."""
+    """The epoch, if a `PlasticityProbe` did it."""
 
     @property
     def plasticity(self) -> float:
@@ -64,12 +64,12 @@ def plasticity(
 ) -> list[PlasticityPoint]:
     """Prune and train on a copy of the model for each rate, without and with regeneration.
 
-    Weights that are zero now count as pruned already, and a rate is a share of the others. The copy's masks stay after
-    that, whatever method trains the model itself. Takes the memory of a second model and optimizer.
+    Weights that are zero now count as pruned already, and a rate is a share of the others. The copy's masks then stay
+    fixed, whatever method trains the model itself. Needs memory for a second model and optimizer.
 
     Args:
-        optimizer: that of the model; copies of it train the copies, at its learning rate of now.
-        batches: (inputs, targets) on the model's device, gone through from the start for each copy, again if short.
+        optimizer: the model's; copies of it train the copies, at its present learning rate.
+        batches: (inputs, targets) on the model's device, read from the start for each copy, and again if too few.
         loss: ``loss(outputs, targets)``, one number.
         evaluate: ``evaluate(model)``, the accuracy; it may leave the model in eval mode.
         steps: optimizer steps of continued training.
@@ -87,7 +87,9 @@ def plasticity(
         for rate in rates:
             for regeneration, cls in PROBES.items():
                 method = cls(rate=rate, scope=scope, pattern=pattern)
-                twin, copied = copy.deepcopy((model, optimizer))  # together, so that one holds the other's parameters
+                twin, copied = copy.deepcopy(
+                    (model, optimizer)
+                )  # together: the optimizer then holds the copy's parameters
                 with _undisturbed(batches):  # each copy sees the same batches
                     _train(twin, copied, method, batches, loss, steps, include, exclude)
                     points.append(PlasticityPoint(rate, regeneration, before, float(evaluate(twin))))

@@ -1,4 +1,4 @@
-"""How much, when: pure functions of the progress made, a number in [0, 1].
+"""How much, and when: pure functions of the progress of training, a number in [0, 1].
 
 ``initial`` is the value at progress 0, ``final`` the value at progress 1.
 """

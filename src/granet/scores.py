@@ -1,6 +1,6 @@
 """Which weights matter: a score maps a layer to a tensor, and the largest absolute values win.
 
-Selection ranks by absolute value, so a score hands over the raw tensor and no copy is made.
+Selection ranks by absolute value, so a score returns the raw tensor and no copy is made.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from granet.layers import SparseLayer
 from granet.patterns import Units
 
 Score = Callable[[SparseLayer, int], Tensor]
-"""``score(layer, draw)``; ``draw`` numbers the occasion, for scores that are random."""
+"""``score(layer, draw)``; ``draw`` is the number of the mask update, for random scores."""
 
 
 def magnitude(layer: SparseLayer, draw: int) -> Tensor:
@@ -26,9 +26,9 @@ def magnitude(layer: SparseLayer, draw: int) -> Tensor:
 def lamp(layer: SparseLayer, draw: int) -> Tensor:
     r"""Layer-adaptive magnitude (Lee et al., 2021, arXiv 2010.07611): w_i^2 / sum of w_j^2 over all j ranked from i up.
 
-    A global prune by it chooses the layers' shares by itself. It ranks a layer's own weights as magnitude does, equal
-    ones by position, so the largest of a layer has the score 1 and is the last to go. Inactive weights are zero and
-    add nothing; in a layer of zeros every score is 0. Needs a sort of each layer, computed in double precision.
+    Global pruning by it decides how many weights each layer keeps. Within a layer it ranks weights as magnitude does,
+    equal ones by position, so the largest has the score 1 and is the last to go. Inactive weights are zero and add
+    nothing; in a layer of zeros every score is 0. Sorts each layer; computed in double precision.
     """
     square, order = layer.weight.detach().reshape(-1).double().square().sort(descending=True, stable=True)
     larger = square.cumsum(0)
@@ -43,7 +43,7 @@ def hidden_magnitude(layer: SparseLayer, draw: int) -> Tensor:
 
 
 def signal_to_noise(units: Units) -> Score:
-    """theta^2 / sigma^2 = 1 / alpha, for weights with a log variance behind them; of larger units, sums of both."""
+    """theta^2 / sigma^2 = 1 / alpha, for weights with a log variance behind them; for larger units, of both sums."""
 
     def score(layer: SparseLayer, draw: int) -> Tensor:
         assert layer.hidden is not None
@@ -68,8 +68,8 @@ def given(values: Mapping[str, Tensor]) -> Score:
 def in_order(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Scores whose absolute values are ordered as the signed ``values`` are, all layers together.
 
-    Each value becomes its place among the different values there are, from 0 for the smallest. Places are whole
-    numbers, so nothing is rounded and equal values stay equal.
+    Each value becomes its rank among the distinct values, from 0 for the smallest. Ranks are whole numbers, so nothing
+    is rounded and equal values stay equal.
 
     >>> in_order({"a": torch.tensor([0.5, -3.0]), "b": torch.tensor([-1.0, 0.5])})["b"].tolist()
     [1.0, 2.0]
@@ -100,11 +100,11 @@ def momentum(layer: SparseLayer, draw: int) -> Tensor:
 def random_elsewhere(layer: SparseLayer, draw: int) -> Tensor:
     """As :func:`random`, but weights that were active before this update come last: grown when nothing else is left.
 
-    The noise is a multiple of 2^-24, so that one such unit keeps the two kinds apart.
+    The noise is a multiple of 2^-24, so adding one such unit keeps the two kinds apart.
     """
     noise = random(layer, draw)
     return torch.where(layer.mask, noise * 2.0**-24, noise + 2.0**-24)
 
 
 PRUNE_SCORES: dict[str, Score] = {"magnitude": magnitude, "lamp": lamp}
-"""By what a gradual method may choose the weights to prune."""
+"""The scores that a gradual method may prune by."""

@@ -1,4 +1,4 @@
-"""The setting of a knob that gives a sparsity asked for, found by trying."""
+"""Finding, by trial, the setting that gives a requested sparsity."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ def bisect_knob(
     tolerance: float = 0.005,
     trials: int = 12,
 ) -> float:
-    """The first knob tried, from the middle by halving, whose sparsity is within ``tolerance`` of ``target``.
+    """Bisect for a setting whose sparsity is within ``tolerance`` of ``target``; returns the first found.
 
     For methods whose sparsity is an outcome. ``low`` is the end that gives too little sparsity and ``high`` the one
-    that gives too much, whichever is the larger number; in between the sparsity must move one way. The ends themselves
-    are not tried, for a trial may be a whole training. Give exponents for a knob that spans orders of magnitude.
+    that gives too much, whichever is the larger number; in between the sparsity must be monotonic. The ends themselves
+    are not tried, since a trial may be a whole training. For a setting that spans orders of magnitude, search the
+    exponent.
 
     Raises:
         ValueError: no knob tried came near enough; it says what the nearest one reached.

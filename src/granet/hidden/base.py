@@ -14,21 +14,21 @@ from granet.layers import SparseLayer
 
 
 class Hidden(ABC):
-    """Stands behind the weights of some layers while they train.
+    """What is trained behind the weights of some layers.
 
-    Between steps the model's parameters are what the model shows: evaluation, checkpoints and averages need not know
-    of this. For the length of an optimizer step the parameters hold what is trained: :meth:`enter` puts it there,
-    :meth:`leave` takes it back and shows the outcome. Parameters keep their storage throughout, and neither looks at
-    anything on the host, so that a step can be captured and replayed; :meth:`prepare` does that before it.
+    Between steps the model's parameters are what the model shows, so evaluation, checkpoints and averages need not know
+    of this. During an optimizer step the parameters hold what is trained: :meth:`enter` puts it there, :meth:`leave`
+    takes it back and shows the outcome. Parameters keep their storage throughout, and neither method needs the host, so
+    that a step can be captured and replayed; :meth:`prepare` does what needs the host before the step.
     """
 
     captured = False
-    """Whether steps are replayed, :meth:`pull_back`, :meth:`enter` and :meth:`leave` with them."""
+    """Whether steps are replayed, including :meth:`pull_back`, :meth:`enter` and :meth:`leave`."""
 
     def __init__(self, layers: Sequence[SparseLayer]) -> None:
         self.layers = list(layers)
         self.fuse: Callable[[Callable[..., Any]], Callable[..., Any]] = as_it_is
-        """What functions that pass over all weights in a step are run through: a trainer may compile them."""
+        """Applied to functions that go over all weights in a step: a trainer may compile them."""
         self._inside = False
 
     def prepare(self, clock: Clock) -> None:  # noqa: B027 (nothing, for most)
@@ -36,17 +36,17 @@ class Hidden(ABC):
 
     @abstractmethod
     def pull_back(self) -> None:
-        """Turn the gradients of what is shown into those of what is trained. Twice is the same as once."""
+        """Turn the gradients of what is shown into those of what is trained. Idempotent."""
 
     def enter(self) -> None:
-        """Before the optimizer's arithmetic: the parameters are to hold what is trained."""
+        """Before the optimizer's arithmetic: let the parameters hold what is trained."""
         self._inside = True
         self._enter()
 
     def leave(self) -> bool:
-        """After it, whether it moved anything or not: show the outcome. False if there was no step to leave."""
+        """After the optimizer's arithmetic: show the outcome. Returns False if there was no step to leave."""
         if not self._inside:
-            return self.captured  # then a replay has entered and left
+            return self.captured  # if so, a replay has entered and left
         self._inside = False
         self._leave()
         return True

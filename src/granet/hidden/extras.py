@@ -11,14 +11,14 @@ from torch.optim import Optimizer
 
 _OWN = {"params", "param_names"}
 _EMPTIED = "granet_emptied"
-"""In the groups that are left behind, and in their saved state."""
+"""A key that marks the empty groups left behind, also in their saved state."""
 
 
 class ExtraParameters:
-    """Adds one parameter for each weight to the optimizer, in groups that take after the weights' groups.
+    """Adds one parameter for each weight to the optimizer, in groups modelled on the weights' groups.
 
-    In the user's optimizer, and not in one of our own, because then GradScaler unscales their gradients and looks
-    for overflow in them, and ``zero_grad`` and the optimizer's ``state_dict`` know them.
+    They are in the user's optimizer, not in one of our own, so that GradScaler unscales their gradients and checks them
+    for overflow, and ``zero_grad`` and the optimizer's ``state_dict`` include them.
 
     Args:
         extras: one for each of ``weights``.
@@ -31,7 +31,7 @@ class ExtraParameters:
         self._optimizer = optimizer
         self._held = held
         self._extras = list(extras)
-        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # one of a parent group and one of its child
+        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # a parameter of a group, and one of its child group
         homes = [_home(optimizer, weight) for weight in weights]
         if any("initial_lr" in optimizer.param_groups[home] for home in homes):
             raise ValueError(
@@ -46,7 +46,7 @@ class ExtraParameters:
             for parent in sorted(set(homes)):
                 weight = weights[homes.index(parent)]
                 self._add(parent, weight, [extra for extra, home in zip(extras, homes, strict=True) if home == parent])
-        except Exception as error:  # a stranger's class may raise anything
+        except Exception as error:  # an unknown class may raise anything
             self.release()
             drop_emptied(optimizer)
             raise ValueError(
@@ -61,7 +61,7 @@ class ExtraParameters:
         self.follow()
 
     def follow(self) -> None:
-        """Take over what a schedule did to the weights' groups.
+        """Copy what a schedule did to the weights' groups.
 
         The groups are looked up each time: loading a state replaces them, and others may be added and removed.
         """
@@ -72,7 +72,7 @@ class ExtraParameters:
             child.update(options | {key: value for key, value in self._held.items() if key in options})
 
     def release(self) -> None:
-        """Train them no more. Their groups stay, empty: a learning-rate scheduler counts on as many as it has met."""
+        """Stop training them. Their groups stay, empty: a learning-rate scheduler relies on their number."""
         groups = self._optimizer.param_groups
         for _, extra in self._pairs:
             group = groups[_home(self._optimizer, extra)]
@@ -83,7 +83,7 @@ class ExtraParameters:
 
 
 def drop_emptied(optimizer: Optimizer) -> None:
-    """Take away the groups that :meth:`ExtraParameters.release` left; one that its user has empty stays."""
+    """Remove the groups that :meth:`ExtraParameters.release` left; a user's own empty group stays."""
     groups = optimizer.param_groups
     groups[:] = [group for group in groups if _EMPTIED not in group]
 

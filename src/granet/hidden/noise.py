@@ -28,7 +28,7 @@ def log_alpha(weight: Tensor, log_sigma2: Tensor) -> Tensor:
 
 
 def unit_log_alpha(units: Units, layer: SparseLayer, log_sigma2: Tensor) -> Tensor:
-    """The same of a unit: log(sum of sigma^2 / sum of theta^2), at each of its weights."""
+    """The same for a unit: log(sum of sigma^2 / sum of theta^2), repeated at each of its weights."""
     squares = layer.weight.detach().to(log_sigma2.dtype).square() + EPSILON
     return units.log_mean(layer, log_sigma2.detach()) - units.log_mean(layer, squares.log())
 
@@ -108,11 +108,11 @@ class VariationalNoise(Hidden):
 
     def _leave(self) -> None:
         for variance in self._log_sigma2:
-            variance.grad = None  # has the divergence in it, and model.zero_grad() would not find it
+            variance.grad = None  # it includes the divergence, and model.zero_grad() would not clear it
         self.show()
 
     def _warn_of_silence(self) -> None:
-        """Of layers that are trained without noise, as where a module reads their weight but never calls them."""
+        """Warn of layers that train without noise, as when a module reads their weight but never calls them."""
         pairs = zip(self.layers, self._log_sigma2, strict=True)
         silent = [layer.name for layer, v in pairs if layer.weight.grad is not None and v.grad is None]
         if not self._said.issuperset(silent):
@@ -198,7 +198,7 @@ class _NoisyForward:
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> Tensor:
         if not module.training:
-            weight = module.weight  # not always the layer's: functional_call exchanges it
+            weight = module.weight  # not always the layer's: functional_call swaps it
             assert isinstance(weight, Tensor)
             shown = torch.where(self._layer.mask, weight, 0.0)
             return _run(module, {"weight": shown, "bias": module.bias}, given, named)
@@ -218,7 +218,7 @@ class _NoisyForward:
 
 
 class _NoHook:
-    """What becomes of a hook in a copy of the model."""
+    """What replaces a hook in a copy of the model."""
 
     def __call__(self, module: nn.Module, given: Any, named: Any, output: Any) -> None:
         return None

@@ -72,7 +72,7 @@ class SoftThreshold(HiddenWeights):
             self._through_units()
 
     def _through_units(self) -> None:
-        """The rest of dL/dw. Here and not in :meth:`pull_back`, for twice would not be the same as once."""
+        """The rest of dL/dw. Not in :meth:`pull_back`, because it is not idempotent."""
         for layer in self.layers:
             gradient, kept = layer.weight.grad, hidden_of(layer)
             if gradient is not None:
@@ -84,13 +84,14 @@ class SoftThreshold(HiddenWeights):
     def _leave(self) -> None:
         super()._leave()
         for s in self._s:
-            s.grad = None  # made for this step, from a gradient that is the user's to clear
+            s.grad = None  # made for this step, from the weights' gradient, which the user clears
 
     @torch.no_grad()
     def show(self) -> None:
         masks, kept = [layer.mask for layer in self.layers], [hidden_of(layer) for layer in self.layers]
         thresholds = [self._threshold(layer) for layer in self.layers]
-        # Compiled or not, the same must show, to the bit: a resumed run does both. Larger units round otherwise.
+        # Compiled or not, the result must be the same to the bit, since a resumed run does both. Larger units round
+        # differently.
         show = self.fuse(_show) if self._units == SINGLE else _show
         show(self._units, self.layers, self._weights(), masks, kept, thresholds)
         self._shown()
@@ -118,7 +119,7 @@ class SoftThreshold(HiddenWeights):
 
     @staticmethod
     def _value(layer: SparseLayer) -> Tensor:
-        """Room for one s: a sum over a layer, so never of less than single precision."""
+        """A scalar for s, in single precision or better, since its gradient is a sum over a layer."""
         dtype = torch.promote_types(layer.weight.dtype, torch.float32)
         return torch.empty(1, 1, dtype=dtype, device=layer.weight.device)
 

@@ -16,9 +16,9 @@ from granet.masking import zero_inactive
 class HiddenWeights(Hidden):
     """Trains ``layer.hidden`` and shows it masked: w = m * hidden. The optimizer's state stays dense.
 
-    Subclasses say what gradient the hidden weights get. Whoever writes to the model's weights between steps (loads a
-    checkpoint, say) writes to the hidden ones too, where the values differ from those shown. Writes through ``.data``
-    are not seen: torch counts no version there.
+    Subclasses say what gradient the hidden weights get. Writing to the model's weights between steps (loading a
+    checkpoint, say) changes the hidden ones too, where the new values differ from those shown. Writes through ``.data``
+    go unnoticed, because torch does not count them in a tensor's version.
     """
 
     def __init__(self, layers: Sequence[SparseLayer]) -> None:
@@ -45,7 +45,7 @@ class HiddenWeights(Hidden):
 
     @torch.no_grad()
     def store(self) -> None:
-        """hidden <- what the optimizer made of it."""
+        """Copy what the optimizer made of the hidden weights back into them."""
         torch._foreach_copy_([hidden_of(layer) for layer in self.layers], self._weights())
 
     @torch.no_grad()
@@ -63,7 +63,7 @@ class HiddenWeights(Hidden):
         return layer.weight.detach() == self.visible(layer)
 
     def invisible(self, layer: SparseLayer) -> Tensor:
-        """A hidden weight that the model would show as its weight is now."""
+        """A hidden weight for which the model would show its present weight."""
         return layer.weight.detach()
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""What is kept or dropped together, or apart; and the units of that, for methods that do more than rank."""
+"""Patterns of weights that are kept or dropped together; their units, for methods that do more than rank."""
 
 from granet.patterns.patterns import FILTERS, Blocks, Groups, Pattern, check_fit, parse_pattern
 from granet.patterns.units import SINGLE, Units, units_of

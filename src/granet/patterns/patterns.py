@@ -1,4 +1,4 @@
-"""What is kept or dropped together, or apart.
+"""Patterns: which weights are kept or dropped together.
 
 Every pattern looks at a weight as output neurons: [out, in, kernel ...]. As text it is one of
 
@@ -10,7 +10,7 @@ Every pattern looks at a weight as output neurons: [out, in, kernel ...]. As tex
   tensor cores multiply by (Mishra et al., 2021, arXiv 2104.08378);
 - ``fan-in``: every output neuron of a layer has the same number of weights (Lasby et al., 2023, arXiv 2305.02299).
 
-A layer's count of active weights is thereby a multiple of its quantum: the size of a block, or the number of groups.
+So a layer's count of active weights is a multiple of its quantum: the size of a block, or the number of groups.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from granet.layers import SparseLayer
 class Blocks:
     """Rectangles of the matrix [out, in * kernel], kept or dropped whole; the score of one is its mean |score|.
 
-    The mean ranks as the sum where blocks are alike, and lets blocks of different sizes compare. It is summed in double
-    precision and compared as float32.
+    The mean ranks blocks of one size as the sum does, and makes blocks of different sizes comparable. It is summed in
+    double precision and compared as float32.
     """
 
     text: str
     rows: int
     columns: int | None
-    """None: all of them. A filter is a block of one whole row."""
+    """None means all: a filter is a block of one whole row."""
 
     def misfit(self, layer: SparseLayer) -> str | None:
         """Why the pattern does not divide that layer, if so."""
@@ -49,7 +49,7 @@ class Blocks:
         return None
 
     def quantum(self, layer: SparseLayer) -> int:
-        """Weights of a block."""
+        """The number of weights in a block."""
         return self.rows * self._columns(layer)
 
     def pool(self, layer: SparseLayer, score: Tensor) -> Tensor:
@@ -83,20 +83,20 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of weights, each with the same number of active ones as any other in its layer."""
+    """Groups of weights; all groups of a layer have the same number of active ones."""
 
     text: str
     size: int | None
-    """Weights of a group; None: all of an output neuron."""
+    """The number of weights in a group; None: all weights of an output neuron."""
     keep: int | None
-    """How many of a group stay in the end; None: as many as the layer's share leaves."""
+    """How many weights of a group stay in the end; None: as many as the layer's budget allows."""
 
     @property
     def kind(self) -> str:
         return "N:M" if self.size else self.text
 
     def check_sparsity(self, sparsity: float) -> None:
-        """ValueError if the pattern fixes another sparsity than this."""
+        """ValueError if the pattern fixes a different sparsity."""
         if self.size and self.keep:
             fixed = 1 - self.keep / self.size
             if not math.isclose(sparsity, fixed, abs_tol=1e-6):
@@ -108,7 +108,7 @@ class Groups:
         return f"{inputs} inputs are no multiple of {self.size}" if self.size and inputs % self.size else None
 
     def quantum(self, layer: SparseLayer) -> int:
-        """Groups of the layer."""
+        """The number of groups in the layer."""
         return layer.numel // self.size if self.size else _shape(layer)[0]
 
     def split(self, layer: SparseLayer, tensor: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ def parse_pattern(text: str) -> Pattern | None:
 
 
 def check_fit(pattern: Pattern, layers: Sequence[SparseLayer]) -> None:
-    """ValueError that names a layer which the pattern does not divide, and how to leave all such layers dense."""
+    """ValueError that names a layer that the pattern does not divide, and how to leave all such layers dense."""
     misfits = {layer.name: (layer, why) for layer in layers if (why := pattern.misfit(layer)) is not None}
     if misfits:
         layer, why = next(iter(misfits.values()))
@@ -171,7 +171,7 @@ def check_fit(pattern: Pattern, layers: Sequence[SparseLayer]) -> None:
 
 
 def _shape(layer: SparseLayer) -> tuple[int, ...]:
-    """Of the weight with its neurons first."""
+    """The shape of the weight with output neurons first."""
     first, second, *kernel = layer.weight.shape
     groups = layer.transposed_groups
     return (groups * second, first // groups, *kernel) if groups else (first, second, *kernel)
@@ -184,6 +184,6 @@ def _neurons_first(layer: SparseLayer, tensor: Tensor) -> Tensor:
 
 
 def _as_stored(layer: SparseLayer, neurons: Tensor) -> Tensor:
-    """The way back from :func:`_neurons_first`."""
+    """The inverse of :func:`_neurons_first`."""
     groups = layer.transposed_groups
     return neurons.reshape(groups, -1, *neurons.shape[1:]).transpose(1, 2).flatten(0, 1) if groups else neurons

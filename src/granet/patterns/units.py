@@ -1,7 +1,7 @@
 """Units are what a pattern keeps or drops whole; here are their means and sizes, for methods that do more than rank.
 
 Every figure of a unit is repeated at each of its weights, in the shape of the layer's weight, so that a formula for
-single weights reads the same for whole blocks and filters. For a unit of one weight it is that weight's, to the bit.
+single weights reads the same for whole blocks and filters. For a single weight it is exactly that weight's own figure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from granet.patterns.patterns import Blocks, parse_pattern
 
 @dataclass(frozen=True)
 class Units:
-    """The blocks or filters of a pattern. Without ``blocks``, single weights, as under N:M and fan-in too."""
+    """The blocks or filters of a pattern; without ``blocks``, single weights (also under N:M and fan-in)."""
 
     blocks: Blocks | None = None
 
@@ -41,14 +41,14 @@ class Units:
         return self._each(layer, values, lambda split: split.square().mean((1, 3)).sqrt())
 
     def direction(self, layer: SparseLayer, values: Tensor) -> Tensor:
-        """v / size(v), sign(v) for a single weight; 0 where all of the unit is."""
+        """v / size(v), sign(v) for a single weight; 0 where the whole unit is 0."""
         if self.blocks is None:
             return values.sign()
         size = self.size(layer, values)
         return torch.where(size == 0, 0.0, values / size)
 
     def shrink(self, layer: SparseLayer, values: Tensor, threshold: float | Tensor) -> Tensor:
-        r"""The soft threshold of units, under which those not larger than ``threshold`` are zero as a whole.
+        r"""The soft threshold of units: those not larger than ``threshold`` become zero as a whole.
 
         .. math:: v \leftarrow v \, \mathrm{relu}(1 - t / \mathrm{size}(v))
 

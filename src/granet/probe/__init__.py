@@ -1,4 +1,4 @@
-"""What a method may look at before the first step, which changes nothing: batches, gradients, a finished first run."""
+"""What a method may look at before the first step, without changing anything: batches, gradients, a first run."""
 
 from granet.probe.probe import Batch, Loss, Probe, Tensors, each_tensor, full_precision
 

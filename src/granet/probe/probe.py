@@ -28,7 +28,7 @@ Tensors = dict[str, Tensor]
 
 
 class Probe:
-    """What a method may look at while it begins; it names the method in whatever it refuses."""
+    """What a method may look at in ``begin``; errors name the method."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Probe:
         trained: Mapping[str, Any] | None = None,
     ) -> None:
         self.method = method
-        self.model = unwrapped(model)  # in a compiled one there are no second derivatives
+        self.model = unwrapped(model)  # a compiled model has no second derivatives
         self._batches, self._loss, self._trained = batches, loss, trained
         self.layers = list(layers)
         self._device = layers[0].weight.device
@@ -68,7 +68,7 @@ class Probe:
         return [(self._moved(inputs), self._moved(targets)) for inputs, targets in drawn]
 
     def trained_state(self) -> Tensors:
-        """The finished first run, a tensor for each in the model's own state."""
+        """The state of the finished first run, with the same entries as the model's own state."""
         return checked_state(self.method, self.model, self._trained)
 
     def trained_weights(self) -> Tensors:
@@ -78,7 +78,7 @@ class Probe:
         return self.finite(weights, "trained")
 
     def finite(self, scores: Tensors, field: str) -> Tensors:
-        """``scores``, or a ValueError if one is NaN or infinite: there is no order among such weights."""
+        """``scores``, or a ValueError if one is NaN or infinite: such weights cannot be ranked."""
         for name, score in scores.items():
             if not bool(score.isfinite().all()):
                 raise ValueError(f"{field}: {self.method}'s score of {name!r} is not finite everywhere")
@@ -102,7 +102,7 @@ class Probe:
     def call(self, state: Tensors, inputs: Any) -> Any:
         """The model's outputs with that state; a tuple of inputs is several arguments, a dict named ones.
 
-        A tuple with names of its own is one argument: a PackedSequence, say.
+        A named tuple, such as a PackedSequence, is one argument.
         """
         stand_ins = {name: state[first] for name, first in self._places().items()}
         if isinstance(inputs, Mapping):
@@ -114,7 +114,7 @@ class Probe:
     def _places(self) -> dict[str, str]:
         """Every place in the model that holds a tensor, and the plain first name of that tensor.
 
-        A module with two names is there once: torch would exchange its tensors twice, and leave the stand-ins in it.
+        A module with two names occurs once: otherwise torch would swap its tensors twice and leave the stand-ins in it.
         """
         tensors = [*self.model.named_parameters(), *self.model.named_buffers()]
         first = {id(tensor): plain_name(name) for name, tensor in tensors}
@@ -140,8 +140,8 @@ class Probe:
     def hessian_product(self, batches: Sequence[Batch], vector: Tensors, temperature: float = 1.0) -> Tensors:
         """Hv, with H the Hessian of the loss summed over the batches: the gradient of (dL/dw) . v for constant v.
 
-        One batch at a time, so its memory does not grow with their number. Attention goes by its plain formula: fused
-        kernels have no second derivative.
+        Computed one batch at a time, so memory does not grow with their number. Attention uses the plain formula, since
+        fused kernels have no second derivative.
         """
 
         def product(loss: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -220,8 +220,8 @@ class Sparsifier:
         Raises ValueError, and changes nothing, if the state is of another model or method, or of the same method with
         other fields: the result would be neither the one training nor the other.
 
-        If the state is of ``str`` or ``vd`` after :meth:`finish`, load the optimizer after this, which takes out of it the
-        parameters that they had added.
+        If the state is of ``str`` or ``vd`` after :meth:`finish`, load the optimizer after this: this removes the
+        parameters that they had added to it.
         """
         saved = read_state(state, self.method, self._net, self._hidden)
         for tensor, value in saved.memory:
