@@ -1,4 +1,4 @@
-"""Packed sparse files, written and read whole; behind that the container, the layout and the codes of masks."""
+"""Packed sparse files: writing and reading them, their container, their layout and the codes of masks."""
 
 from granet.checkpoint.packed_file import load, read, save
 

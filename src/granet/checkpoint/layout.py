@@ -1,9 +1,9 @@
 """How the tensors of a model are laid out in a packed file.
 
-A file has few rows, however many tensors there are. For each dtype in use there is one with the name of the dtype, say
-`F32`, that holds the elements of all tensors stored in it. The row `masks` holds the codes of where they are in sparse
-tensors (`mask_codes.py`). Tensors follow each other in the rows as they do in the table, so there are no offsets
-that could be wrong. The table is a row itself, `table`: JSON, compressed by zlib.
+A file has few rows, however many tensors there are. For each dtype in use there is one row, named after the dtype (say
+`F32`), with the elements of all tensors stored in it. The row `masks` holds codes that say where the stored elements of
+sparse tensors are (`mask_codes.py`). Tensors follow each other in the rows as they do in the table, so there are no
+offsets that could be wrong. The table is a row itself, `table`: JSON, compressed by zlib.
 
     {"conv.weight": {"dtype": "F32", "shape": [64, 3, 3, 3],
                      "values": "BF16",         if its elements were rounded: the row that they are in
@@ -32,7 +32,7 @@ TABLE = "table"
 ROUNDED = (torch.float32, torch.float64)
 """The dtypes whose elements can be stored as bfloat16."""
 LARGEST_TABLE = 1 << 21
-"""Bytes of JSON; some 30,000 tensors. Python takes some 50 times as much at most to parse it, whatever it says."""
+"""Bytes of JSON; some 30,000 tensors. To parse it, Python takes at most some 50 times as much, whatever it says."""
 _LARGEST_SHAPE = 1 << 48  # elements
 
 

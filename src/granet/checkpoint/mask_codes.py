@@ -1,4 +1,4 @@
-"""A mask as the gaps between its active weights, in Rice's code.
+"""A mask as the gaps between its active weights, in a Rice code.
 
 The active weights are at positions p_0 < p_1 < ... of the flattened weight, and its end, n, is added as the last of
 them. Gap i is g_i = p_i - p_(i-1) - 1, the number of inactive weights before position p_i (with p_(-1) = -1). With the
@@ -21,7 +21,7 @@ from torch import Tensor
 from granet.tensors.packing import pack_bits, unpack_bits
 
 LARGEST_K = 8
-"""Remainders fit a byte, and a byte of code stands for at most 8 * 2^8 weights: no small file asks for much memory."""
+"""Remainders fit a byte, and a byte of code stands for at most 8 * 2^8 weights, so no small file needs much memory."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
     granet.save("model.safetensors", model, sparsifier)
     masks = granet.load("model.safetensors", model)
 
-Of a sparse weight only the active elements are stored, with a code of where they are. The file comes back bit for bit,
-masks included. Loading needs nothing of granet but this package and the small modules it imports; `docs/files.md` says
-how to read a file without granet.
+Only the active elements of a sparse weight are stored, with a code that says where they are. The file comes back bit
+for bit, masks included. Loading needs nothing of granet but this package and the small modules it imports;
+`docs/files.md` says how to read a file without granet.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from granet.checkpoint.safetensors_file import DTYPE_NAMES, read_bytes, read_hea
 from granet.given_masks import check_masks
 from granet.layers import plain_name
 
-_CODE_COST = 16  # bytes by which a code lengthens the compressed table, at most
+_CODE_COST = 16  # the most bytes by which a code lengthens the compressed table
 
 
 class Masked(Protocol):
@@ -65,8 +65,8 @@ def save(
         sparsifier: its masks decide what is stored of a weight, and are stored with it: an active zero stays active.
             Without one, every element whose bits are not all zero is stored.
         masks: the same as bool tensors by parameter name, for example those that :func:`load` returned.
-        dtype: `torch.bfloat16` rounds the elements of weights (floating-point parameters of two or more dimensions) to
-            halve them; biases, norms and buffers keep every bit. By default all do.
+        dtype: `torch.bfloat16` rounds the elements of weights (`float32` and `float64` parameters of two or more
+            dimensions) to two bytes each; biases, norms and buffers keep every bit. By default nothing is rounded.
     """
     if dtype not in (None, torch.bfloat16):
         raise ValueError(f"dtype={dtype!r}: must be torch.bfloat16, or None to keep every bit")
@@ -103,7 +103,8 @@ def load(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Tensor]:
     """Read a packed file into `model` and return the masks that were saved with it, by parameter name.
 
     Names, shapes and dtypes must be those of the model. ValueError if they are not or if the file is damaged; the model
-    is then as it was. Masks are bool tensors beside their weights; a sparsifier that is already attached is not told.
+    is then as it was. Masks are bool tensors on the devices of their weights; a sparsifier that is already attached is
+    not told.
     """
     state = model_state(model)
     for name, tensor in state.items():
@@ -139,7 +140,7 @@ def _read(
         if model is not None:
             _check_fit(table, model)
         rows = read_rows(file, header)
-    if rows[TABLE].numpy().tobytes() != compressed:  # the checksum is of what was read last
+    if rows[TABLE].numpy().tobytes() != compressed:  # the checksum is of this second reading
         raise ValueError("changed while it was read")
     state: dict[str, Tensor] = {}
     masks: dict[str, Tensor] = {}
@@ -200,7 +201,7 @@ def _bits(tensor: Tensor) -> Tensor:
 def _masks_by_first_name(
     masks: Mapping[str, Tensor] | None, state: Mapping[str, Tensor], firsts: Mapping[str, str], cure: str = ""
 ) -> dict[str, Tensor]:
-    """The masks, each proved to be one of its weight; an error says the cure for one that is not zero outside it."""
+    """The masks, each checked against its weight; the error for a weight that is not zero outside says what to do."""
     found: dict[str, Tensor] = {}
     for key, name, mask in check_masks({} if masks is None else masks, state, firsts):
         weight = state[name]

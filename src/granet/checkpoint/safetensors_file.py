@@ -1,4 +1,4 @@
-"""Rows of elements in a safetensors file with a checksum, read with suspicion.
+"""Rows of elements in a safetensors file with a checksum; the reader trusts nothing in the file.
 
 A safetensors file is the length of its header (8 bytes, little endian), the header (JSON: name -> dtype, shape and
 place of each tensor, and a map of strings called `__metadata__`), and the tensors' bytes. Here every tensor is one row,
@@ -130,7 +130,7 @@ def read_header(file: BufferedReader) -> Header:
 
 
 def read_bytes(file: BufferedReader, header: Header, name: str, most: int) -> bytes:
-    """The bytes of one row, `most` at most, not proved by the checksum."""
+    """The bytes of one row, `most` at most, not verified by the checksum."""
     row = header.rows.get(name)
     if row is None or row.end - row.begin > most:
         raise ValueError(f"must have a row {name!r} of at most {most} bytes")
@@ -139,9 +139,9 @@ def read_bytes(file: BufferedReader, header: Header, name: str, most: int) -> by
 
 
 def read_rows(file: BufferedReader, header: Header) -> dict[str, Tensor]:
-    """All rows, proved by the checksum; they share memory."""
+    """All rows, verified by the checksum; they share memory."""
     size = max((row.end for row in header.rows.values()), default=0)
-    payload = bytearray(size + 1)  # one more than there should be: torch makes no tensor of an empty buffer
+    payload = bytearray(size + 1)  # one byte more: torch makes no tensor from an empty buffer
     file.seek(8 + len(header.text))
     if file.readinto(memoryview(payload)) != size:
         raise ValueError("changed while it was read")

@@ -1,4 +1,4 @@
-"""Honest FLOPs: of one inference pass, and of a whole training under masks that change."""
+"""FLOPs of one inference pass, and of a whole training under masks that change."""
 
 from granet.flops.counter import flops
 from granet.flops.report import FixedFlops, FlopsReport, LayerFlops

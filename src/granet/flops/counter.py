@@ -45,8 +45,9 @@ def flops(
     """Count the FLOPs of `model(example_input)` by running it once, without gradients and in eval mode.
 
     Every operator of the pass is seen, whether a module or a plain function calls it. Counts are for the input as
-    given: use a batch of one for FLOPs per example. A tuple is passed as positional arguments (one with names, as a
-    PackedSequence is, as one), a mapping as keyword arguments. On the `meta` device nothing is computed or stored.
+    given: use a batch of one for FLOPs per example. A tuple is passed as positional arguments (a named tuple, such as a
+    PackedSequence, as one argument), a mapping as keyword arguments. On the `meta` device nothing is computed or
+    stored.
 
     `masks` maps parameter names to boolean tensors, as `Sparsifier.masks` does; a weight without a mask counts as
     dense. With `masks=None` a weight is active if it is not zero (on `meta`, always). The model is left as it was.
@@ -93,7 +94,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 @dataclass
 class _Row:
-    """The calls so far of one row."""
+    """What is counted so far for one row."""
 
     weight: Weight | None
     dense: int = 0
@@ -119,7 +120,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         handles = []
         for raw, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
-                continue  # takes no hooks; its weights are known by their names
+                continue  # it takes no hooks; its weights are known by name
             handles.append(module.register_forward_pre_hook(partial(self._enter, plain_name(raw)), prepend=True))
             handles.append(module.register_forward_hook(self._leave, always_call=True))
         try:
@@ -151,7 +152,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing compiled runs in this mode, so PyTorch need not import its compiler (seconds) to keep it away."""
+        """Nothing compiled runs in this mode; without this PyTorch would import its compiler, which takes seconds."""
         return False
 
     def __torch_dispatch__(
@@ -161,7 +162,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         schema = getattr(operator, "_schema", None)
         name = base_name(schema) if schema is not None else str(operator)
         if schema is not None and not (name in PRODUCTS or name in FIXED or name in FREE):
-            with self:  # an operator that is defined by others is counted as those
+            with self:  # an operator composed of others is counted as those
                 result = operator.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -206,14 +207,14 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         row.sparse += dense * weight.active // weight.used if weight and weight.used else dense
 
     def _weight(self, product: Product) -> Weight | None:
-        """The operand that is the weight. Where both could be, the one with a mask, a parameter rather than a buffer,
-        else the second."""
+        """The operand that is the weight. If both could be: the one with a mask, then a parameter before a buffer, then
+        the second."""
         operands = (self._provenance.weight(operand) for operand in (product.right, product.left))
         weights = [weight for weight in operands if weight is not None]
         return min(weights, key=lambda weight: (not weight.masked, weight.buffer), default=None)
 
     def _layer_name(self, module: str, parameter: str | None) -> str:
-        """A weight goes by the name of its layer; a tied one by that of the layer that is running."""
+        """A weight is listed under its layer's name, a tied one under that of the layer that is running."""
         if parameter is None:
             return module
         names = self._provenance.aliases[parameter]

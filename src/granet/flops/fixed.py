@@ -27,7 +27,7 @@ def _each_input(price: int, argument: int = 0) -> Price:
 
 
 def _each_tap(price: int, dimensions: int) -> Price:
-    """For pooling with a kernel: `price` for each element of each window. A single size stands for all dimensions."""
+    """For pooling with a kernel: `price` for each element of each window. A single size holds for all dimensions."""
 
     def formula(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> int:
         kernel = arguments[1]
@@ -55,7 +55,7 @@ def _taps(size: int, count: int) -> int:
 
 
 def _index_put(arguments: Sequence[Any], _outputs: Sequence[Tensor]) -> int:
-    """One for each value that is added to what is there; to put it in its place is free."""
+    """One for each value that is added to an existing one; overwriting is free."""
     _target, _indices, values, *rest = arguments
     accumulate = bool(rest and rest[0])
     return int(values.numel()) if accumulate else 0
@@ -154,7 +154,7 @@ def base_name(schema: Any) -> str:
 
 
 def is_view(schema: Any) -> bool:
-    """Whether the operator shows its input in another shape and computes nothing."""
+    """Whether the operator returns a view of its input and computes nothing."""
     return any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
 
 

@@ -1,9 +1,9 @@
 """Where the operands of a forward pass come from: the input, a parameter, or neither.
 
 A tensor is recognised by its storage, so a view of a weight (transposed, a slice of a packed projection) is still that
-weight, and its part of the mask is found by the same sizes and strides. A tensor made of parameters alone, with the
-parameter's shape (a cast, a parametrization, a reordered copy), stands for that parameter. What the input has touched
-is data.
+weight, and its part of the mask is found by the same sizes and strides. A tensor made only of parameters, with a
+parameter's shape (a cast, a parametrization, a reordered copy), counts as that parameter. Anything computed from the
+input is data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from granet.layers import plain_name
 
 @dataclass(frozen=True)
 class Weight:
-    """An operand that is a weight, as a product uses it."""
+    """An operand that is a weight, as one product uses it."""
 
     parameter: str | None
     """Its name, or None for a weight that is put together from several parameters."""
@@ -44,14 +44,14 @@ class Weight:
 
 @dataclass(frozen=True)
 class _Region:
-    """A stretch of a storage that holds a parameter, or what stands for it."""
+    """A part of a storage that holds a parameter, or a tensor that counts as one."""
 
     parameter: str
     offset: int
     extent: int
     itemsize: int
     mask: Tensor | None
-    """In the shape and strides of what lies there; None if every element is active."""
+    """In the shape and strides of the tensor there; None if every element is active."""
     original: bool
     """The storage is the parameter's own."""
 
@@ -70,7 +70,7 @@ class _Region:
 
 @dataclass
 class _Storage:
-    alive: StorageWeakRef  # as long as it is held, no other storage gets the same address
+    alive: StorageWeakRef  # while it is held, no other storage gets the same address
     data: bool = False
     assembled: bool = False
     """Made of parameters alone, in another shape than theirs."""
@@ -81,7 +81,7 @@ class Provenance:
     """Follows parameters and data through the operators of one forward pass."""
 
     def __init__(self, model: nn.Module, masks: Mapping[str, Tensor] | None) -> None:
-        """`masks=None`: what is not zero is active. Otherwise a parameter without a mask is active throughout."""
+        """`masks=None`: elements that are not zero are active. Otherwise a parameter without a mask is all active."""
         self._by_value = masks is None
         self._masks = _masks_by_first_name(model, {} if masks is None else masks)
         self._storages: dict[int, _Storage] = {}
@@ -148,7 +148,7 @@ class Provenance:
         return Weight(region.parameter, shape, parameter.numel(), total, once.numel(), active, masked, buffer)
 
     def _assembled_weight(self, operand: Tensor) -> Weight | None:
-        """A weight without a parameter's name. No mask is known for it, so its values say what is active."""
+        """A weight without a parameter's name. It has no known mask, so its nonzero values are the active ones."""
         once = _without_repetition(operand)
         if not _has_storage(operand):  # a sparse layout stores what is active
             active = operand._nnz() if operand.layout is torch.sparse_coo else operand.values().numel()

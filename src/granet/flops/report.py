@@ -1,4 +1,4 @@
-"""What a count of FLOPs says: products layer by layer, the work that no mask shrinks, and what was not counted."""
+"""The result of a FLOPs count: products layer by layer, the work that no mask shrinks, and what was not counted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LayerFlops:
 
     @property
     def density(self) -> float:
-        """The share of active weights; 1 where there are none to leave out."""
+        """The share of active weights; 1 where there is no weight."""
         return self.active / self.weights if self.weights else 1.0
 
 
@@ -62,9 +62,8 @@ class FixedFlops:
 class FlopsReport:
     """FLOPs of one forward pass: the whole model by `dense`, `sparse` and `ratio`, each layer by `rows`.
 
-    The totals are those of the products. What no mask shrinks stands apart in `fixed` and joins the totals of
-    `report.including(...)`. Operators whose arithmetic the counter does not know are named in `unknown`; they count as
-    zero.
+    The totals are those of the products. Work that no mask shrinks is in `fixed`, and `report.including(...)` adds it
+    to the totals. Operators whose arithmetic the counter does not know are named in `unknown`; they count as zero.
     """
 
     rows: tuple[LayerFlops, ...]
@@ -103,8 +102,8 @@ class FlopsReport:
     def with_active(self, active: Mapping[str, int]) -> FlopsReport:
         """The same pass with these numbers of active weights in parameters: sparse = dense * active / weights.
 
-        Exact if each use of a parameter reads all of it; of a part, the parameter's mean density is assumed. Names
-        that no product uses cost nothing.
+        Exact if each use of a parameter reads all of it; for a part, the parameter's mean density is assumed.
+        Parameters that no product uses cost nothing.
         """
         rows = []
         for row in self.rows:

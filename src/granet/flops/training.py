@@ -5,11 +5,11 @@ pass through the dense network and f_S of one through the sparse network of that
 
     3 f_S           forward f_S, gradient of the activations f_S, gradient of the active weights f_S
     2 f_S + f_D     where the method needs the gradient of every weight
-    6 f_D           where it uses every weight until the end, masks only say what will go, and every product is made
-                    twice: of the means and of the variances of variational dropout
+    6 f_D           where all weights are in use until the end and every product is made twice: for the means and
+                    for the variances of variational dropout
 
-A method says by `Method.dense_gradient` which steps those are. Finding the new masks, the loss and the optimizer's own
-arithmetic are not counted, nor are passes over data before the first step.
+`Method.dense_gradient` says which steps those are. Finding the new masks, the loss and the optimizer's own arithmetic
+are not counted, nor are passes over data before the first step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TrainingCost:
         return self.relative_to(self.steps) if self.steps else 1.0
 
     def relative_to(self, steps: int) -> float:
-        """FLOPs over those of dense training for `steps` steps: a run twice as long as those costs twice as much."""
+        """FLOPs over those of dense training for `steps` steps: for a run twice as long the ratio doubles."""
         if steps < 1:
             raise ValueError(f"steps={steps!r}: must be 1 or more")
         return self.flops / (self.dense_step * steps)
@@ -52,8 +52,8 @@ class TrainingCost:
 class TrainingFlops:
     """The cost of training, to be asked for after any number of steps.
 
-    It holds no count: `after` works it out from the history each time, so there is nothing to save or to resume. What
-    a forward pass costs it works out once for each set of masks.
+    It keeps no running count: `after` computes the cost from the history each time, so there is nothing to save or
+    resume. The cost of a forward pass is computed once for each set of masks.
 
     >>> from granet.flops.report import LayerFlops
     >>> report = FlopsReport((LayerFlops("0", weights=4, active=4, dense=80, sparse=80, parameter="0.weight"),))
@@ -70,7 +70,7 @@ class TrainingFlops:
     """Their active weights before the first step."""
     dense_gradient: DenseGradient
     batches: int = 1
-    """How many steps' dense gradients an update reads, its own step included; they are counted with it."""
+    """How many steps' dense gradients an update reads, its own step included; all are counted."""
     _known: dict[tuple[int, ...], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,9 +103,9 @@ class TrainingFlops:
     def after(self, steps: int, history: Sequence[UpdateRecord] = ()) -> TrainingCost:
         """The cost of the first `steps` steps. `history` has the updates, in order; later ones do not matter.
 
-        An update after step t reads the gradient of step t, and its masks hold from step t + 1 on.
-        It holds up to `Sparsifier.finish`: a step of fine-tuning after that costs 3 f_S, three times what
-        `forward(tuple(sparsifier.active.values()))` is then.
+        An update after step t reads the gradient of step t, and its masks hold from step t + 1 on. Valid up to
+        `Sparsifier.finish`: a step of fine-tuning after that costs 3 f_S, with f_S =
+        `forward(tuple(sparsifier.active.values()))`.
         """
         if steps < 0:
             raise ValueError(f"steps={steps!r}: must be 0 or more")

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 @contextmanager
 def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
-    """Eval mode, no gradients and every operator in sight inside.
+    """A context in eval mode, without gradients, in which every operator can be seen.
 
-    Afterwards every module's own mode, every buffer and the state of the random numbers are back. Inside, attention
-    takes the way through its single operators, compiled parts run uncompiled, and autocast casts afresh: a fused or
-    remembered result would hide which parameter a product uses.
+    Afterwards every module's mode, every buffer and the random state are restored. Inside, attention runs as its single
+    operators, compiled parts run uncompiled, and autocast casts anew: a fused or cached result would hide which
+    parameter a product uses.
     """
     modes = {module: module.training for module in model.modules()}
     buffers = {module: dict(module._buffers) for module in model.modules() if module._buffers}
@@ -26,7 +26,7 @@ def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=sorted(devices)))
-        if "torch._dynamo" in sys.modules:  # nothing can be compiled without it, and to import it takes a second
+        if "torch._dynamo" in sys.modules:  # nothing can be compiled without it, and importing it takes a second
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         torch.backends.mha.set_fastpath_enabled(False)
         torch.clear_autocast_cache()

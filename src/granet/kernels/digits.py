@@ -14,7 +14,7 @@ ROWS = sum(1 << width for width in DIGITS)
 
 
 class Step(NamedTuple):
-    """What the kernels know of one launch of a search, in one argument: a launch takes longer with each."""
+    """What the kernels know of one launch of a search, as one argument: every argument makes a launch slower."""
 
     round: int
     width: int
@@ -53,8 +53,9 @@ def count_digit(
 ):  # fmt: skip
     """Add a piece's candidates that begin with ``prefix``, by their next digit, to ``row`` and, if PARTS, to ``part``.
 
-    One by one, equal scores would queue up at their bin. So where many in a block begin alike, those of one digit are
-    added together: the digit of the last of them, which is likely to be a frequent one; then of the last that is left.
+    Added one by one, equal scores would queue up at their bin. So where many in a block share the prefix, all those
+    with one digit are added together: first the digit of the last of them, which is likely to be a frequent one, then
+    that of the last remaining one.
     """
     BINS: tl.constexpr = 1 << STEP.width
     bins = tl.arange(0, BINS)

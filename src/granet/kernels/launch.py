@@ -13,9 +13,9 @@ _READY: dict[tuple[Any, ...], Any] = {}
 def launch(kernel: Any, programs: int, tensors: Sequence[Tensor], *constants: Hashable) -> None:
     """``kernel[(programs,)](*tensors, *constants)``, on the current device.
 
-    Triton looks at the type and the alignment of every argument of every launch to find out whether it has compiled
-    such a kernel. Here the constants alone tell. So the tensors must have the same types each time, and none may be a
-    part of another: a part may begin at an address that is not aligned.
+    At every launch Triton looks at the type and the alignment of every argument to find the compiled kernel. Here the
+    constants alone decide. So the tensors must have the same types each time, and none may be a slice of another: a
+    slice may begin at an address that is not aligned.
     """
     key = (id(kernel), tensors[0].get_device(), *constants)  # hashing a kernel takes long
     ready = _READY.get(key)

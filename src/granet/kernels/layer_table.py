@@ -1,8 +1,8 @@
-"""Where the layers' tensors lie, as tables on the device: one kernel launch then serves all layers.
+"""Tables on the device that say where the layers' tensors are, so that one kernel launch serves all layers.
 
 A launch has a program for each piece of a layer. It looks up its piece in the list of pieces, and where the layer lies
-in lists of addresses (``pieces.py``). The lists are kept on the device and found again by their contents: as long
-as tensors stay where they are, nothing has to be sent there.
+in lists of addresses (``pieces.py``). The lists are cached on the device by their contents: as long as tensors stay
+where they are, nothing has to be sent.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ ALIGNMENT = 16
 
 
 class Cut(NamedTuple):
-    """How a launch goes through the layers, in one argument: a launch takes longer with each."""
+    """How a launch goes through the layers, as one argument: every argument makes a launch slower."""
 
     piece: int
     """Elements that one program walks through."""
     block: int
     """Elements at a time."""
     aligned: int
-    """What all addresses, in bytes, and all sizes are multiples of, as far as it helps to load several at once."""
+    """All addresses, in bytes, and all sizes are multiples of this; it lets a thread load several elements at once."""
 
 
 def tables(*several: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Cut]:
-    """For lists of tensors, one for each layer, of one device and alike in their sizes: what a launch needs to know.
+    """What a launch needs to know of lists of tensors, one for each layer, on one device and of the same sizes.
 
     First, [layers] for each list, where its tensors lie. Then, [pieces, 5]: the layer of a piece, where in it the piece
     starts, its length, the layer's number of pieces, and where the piece would start if all layers lay in one row.

@@ -1,4 +1,4 @@
-"""Zeroing the inactive elements of all layers, or looking whether all are finite, in one launch."""
+"""Zeroing the inactive elements of all layers, or checking whether all are finite, in one launch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The selection as Triton kernels over tables of layers: no copy of the weights, no host wait, few launches.
 
 The same digit-by-digit search as in `granet.selection`, and the same outcome bit for bit. A launch counts one digit for
-all layers; the next launch begins by reading off which digit it is, each program for itself.
+all layers; in the next launch every program first reads off which digit it is.
 
 Numbers of a layer-wise search, all zero at first: for each layer its rows of bins, one row for each digit (the rows of
 the first may lie elsewhere); [rounds, layers] pairs of prefix and winners left; then, as int32, the bins of the last

@@ -34,7 +34,7 @@ AXES = {
     **dict.fromkeys((torch.conv3d, torch.conv_transpose3d), -4),
     **dict.fromkeys((functional.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__), -1),
 }
-"""In which dimension the outputs of a layer differ by unit."""
+"""The dimension of a layer's outputs that runs over units."""
 
 MOVERS = {
     *(torch.permute, torch.transpose, torch.movedim, torch.moveaxis, torch.swapaxes, torch.swapdims, torch.reshape),
@@ -42,16 +42,16 @@ MOVERS = {
     *(torch.t, Tensor.t, Tensor.reshape, Tensor.view, torch.einsum),
     *(Tensor.mT.__get__, Tensor.T.__get__),  # type: ignore[attr-defined]
 }
-"""What may put that dimension elsewhere and keep their number."""
+"""Functions that may move that dimension without changing the number of dimensions."""
 
 
 @torch.no_grad()
 def look_at_activations(watched: Watched, look: Callable[[Tensor], T]) -> list[T]:
-    """Run the model once, in evaluation mode; the outcomes of ``look`` at each activation, in the order of the calls.
+    """Run the model once, in evaluation mode; what ``look`` returns for each activation, in the order of the calls.
 
     ``look`` is given [places, units]: a row for each image and each position in it. Units are the channels of the
     convolution, or the outputs of the linear layer, that the activation follows. Where dimensions were rearranged
-    since, they are dimension 1 of an output with four or more, and the last of any other.
+    since, units are along dimension 1 of an output with four or more dimensions, and along the last one otherwise.
     """
     assert watched.images is not None
     with in_mode(watched.model, training=False), _Looking(look) as looking:
@@ -67,7 +67,7 @@ class _Looking(TorchFunctionMode, Generic[T]):
         super().__init__()
         self._look = look
         self.seen: list[T] = []
-        self._axes = WeakTensorKeyDictionary()  # of what layers put out, and of what is made of that
+        self._axes = WeakTensorKeyDictionary()  # the unit dimension of layers' outputs and what is computed from these
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -34,10 +34,10 @@ class Watched:
 
 
 class Observer(ABC):
-    """Looks on while a network changes, and gives a few figures for each epoch. It changes nothing in the training.
+    """Watches a network change, and gives a few figures for each epoch. It changes nothing in the training.
 
-    Sums stay on the device until the epoch ends, so a step never makes the host wait. No hook on a module is needed,
-    for there are none in a step that is replayed from a CUDA graph: masks and ``.grad`` are read between steps, and
+    Sums stay on the device until the epoch ends, so a step never makes the host wait. Observers use no module hooks,
+    since these do not run in a step that is replayed from a CUDA graph: masks and ``.grad`` are read between steps, and
     activations at the end of an epoch.
     """
 
@@ -57,14 +57,14 @@ class Observer(ABC):
 
     @abstractmethod
     def epoch(self) -> dict[str, float]:
-        """The figures there are for the epoch just done; sums over an epoch begin anew."""
+        """The available figures for the epoch just done; sums over an epoch are reset."""
 
     def state(self) -> dict[str, Any]:
-        """All that it goes on from: tensors and plain values."""
+        """What it needs to continue: tensors and plain values."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027 (not every observer has a state)
-        """Go on from there."""
+        """Continue from that state."""
 
 
 def pack_all(masks: list[Tensor]) -> list[Tensor]:
@@ -73,6 +73,6 @@ def pack_all(masks: list[Tensor]) -> list[Tensor]:
 
 
 def unpack_all(packed: list[Tensor], masks: list[Tensor]) -> None:
-    """The other way, into masks that are there."""
+    """The inverse of :func:`pack_all`, into existing masks."""
     for bits, mask in zip(packed, masks, strict=True):
         mask.copy_(unpack_bits(bits, mask.shape))

@@ -21,7 +21,7 @@ class EffectiveRank(Observer):
     its singular values sigma and p = sigma / sum(sigma), the effective rank is exp(-sum_i p_i ln p_i): the rank of a
     matrix with equal singular values, and less the more they differ.
 
-    - ``share``: effective rank by the largest possible one, min(rows, columns), the mean over activations;
+    - ``share``: effective rank over the largest possible one, min(rows, columns), averaged over activations;
     - ``last``: the effective rank of the last activation's outputs, from which most models classify.
     """
 
@@ -38,8 +38,8 @@ class EffectiveRank(Observer):
 def effective_rank(matrix: Tensor) -> float:
     """exp of the entropy of the normalised singular values; 0 of a matrix of zeros, NaN if anything is not finite.
 
-    They are the roots of the eigenvalues of the smaller Gram matrix, in double precision. What is zero but for
-    rounding counts as zero.
+    The singular values are the square roots of the eigenvalues of the smaller Gram matrix, in double precision. Those
+    that are zero up to rounding count as zero.
 
     >>> round(effective_rank(torch.diag(torch.tensor([2.0, 2.0, 0.0]))), 6)
     2.0

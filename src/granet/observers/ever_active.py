@@ -34,7 +34,7 @@ class EverActive(Observer):
             ever.logical_or_(layer.mask)
 
     def epoch(self) -> dict[str, float]:
-        self._look()  # masks may change by themselves since the last update
+        self._look()  # masks may have changed since the last update (str, vd)
         ever = sum(int(mask.count_nonzero()) for mask in self._ever)
         return {"share": ever / sum(layer.numel for layer in self._layers)}
 

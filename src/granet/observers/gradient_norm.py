@@ -14,7 +14,7 @@ from granet.observers.base import Observer, Watched
 class GradientNorm(Observer):
     """The Euclidean norm of all gradients of a step together, of active weights and of parameters without a mask.
 
-    Active are those that were so in the step, not what a mask update after it makes of them.
+    "Active" means active during the step, not after a mask update that follows it.
 
     - ``mean``: over the steps of the epoch;
     - ``after_update``: over the steps of the epoch that were the first after a mask update.
@@ -29,7 +29,7 @@ class GradientNorm(Observer):
         super().__init__(watched)
         self._now = [layer.mask for layer in self._layers]
         self._before = [mask.clone() for mask in self._now]
-        """As they were in the step, while they may be new already."""
+        """The masks as they were in the step; the present ones may be new."""
         masks = {id(layer.weight): mask for layer, mask in zip(self._layers, self._before, strict=True)}
         self._parameters = [(one, masks.get(id(one))) for one in watched.model.parameters() if one.requires_grad]
         self._sums = torch.zeros(4, dtype=torch.float64, device=watched.device)  # norms, steps; the same after updates

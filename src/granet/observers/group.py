@@ -32,9 +32,9 @@ OBSERVERS: Mapping[str, type[Observer]] = {
 class Observers:
     """The observers of these names, switched on for a model in training.
 
-    ``sparsifier`` is wanted by those that watch masks, ``images`` (a batch that the model takes) by those that look at
-    activations. Call `after_step` after each ``optimizer.step()``, before the gradients are cleared, and `epoch` at
-    the end of each epoch; its keys are ``"observer.figure"``.
+    Those that watch masks need ``sparsifier``; those that look at activations need ``images``, a batch for the model.
+    Call `after_step` after each ``optimizer.step()``, before the gradients are cleared, and `epoch` at the end of each
+    epoch; its keys are ``"observer.figure"``.
     """
 
     def __init__(
@@ -61,22 +61,22 @@ class Observers:
         updated = False
         if self._sparsifier is not None:
             if self._sparsifier.step == self._step:
-                return  # the step was left out, as a gradient scaler does when one is not finite
+                return  # the step was skipped, as a gradient scaler does if a gradient is not finite
             self._step = self._sparsifier.step
             updated = self._step in self._sparsifier.updates
         for observer in self._observers.values():
             observer.after_step(updated)
 
     def epoch(self) -> dict[str, float]:
-        """The figures of the epoch that is done, those there are."""
+        """The available figures of the epoch just done."""
         return {f"{name}.{key}": value for name, one in self._observers.items() for key, value in one.epoch().items()}
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """All that they go on from: tensors and plain values."""
+        """What they need to continue: tensors and plain values."""
         return {name: observer.state() for name, observer in self._observers.items()}
 
     def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on from there; load the sparsifier first."""
+        """Continue from that state; load the sparsifier first."""
         self._step = self._sparsifier.step if self._sparsifier is not None else 0
         for name, observer in self._observers.items():
             if name not in state:

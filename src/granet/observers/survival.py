@@ -1,4 +1,4 @@
-"""How long weights that were grown stay."""
+"""How long regrown weights stay active."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _INACTIVE, _FROM_THE_START = -1, 0
 class Survival(Observer):
     """What becomes of regrown weights: those that were inactive before an update and active after it.
 
-    Over all of them so far, a weight that was grown twice counting twice:
+    Over all of them so far (a weight that was grown twice counts twice):
 
     - ``alive``: the share that is still active;
     - ``age_at_death``: of those that are not, the mean number of updates from growth to loss.
 
-    Updates are those of the masks; the first one has number 1. A weight that an update drops and grows at once never
-    was inactive, so it is not regrown here.
+    Mask updates are numbered from 1. A weight that an update drops and grows at once was never inactive, so it does not
+    count as regrown.
     """
 
     cost: ClassVar[str] = "an int32 for each weight (4 bytes, in checkpoints too), a few passes at each mask update"

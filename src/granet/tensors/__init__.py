@@ -1,1 +1,1 @@
-"""Tensors whatever they stand for: many as slices of one, small ones on their way to a device, masks as bits."""
+"""Tensor utilities: many tensors as slices of one, small ones sent to a device, masks as bits."""

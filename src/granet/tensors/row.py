@@ -14,8 +14,8 @@ from torch import Tensor
 class Row(Sequence[Tensor]):
     """Tensors that lie one after another in a flat one, ``whole``; each has the shape and layout of one in ``like``.
 
-    Cutting ``whole`` into hundreds of tensors keeps the host busy, so that is put off until one of them is read.
-    Whoever can work on ``whole`` never has to wait for it.
+    Cutting ``whole`` into hundreds of tensors keeps the host busy, so it is put off until one of them is read. Code
+    that works on ``whole`` never pays for it.
     """
 
     def __init__(self, whole: Tensor, like: Sequence[Tensor]) -> None:
@@ -56,7 +56,7 @@ def kinds(tensors: Sequence[Tensor]) -> set[tuple[torch.device, torch.dtype]]:
     if isinstance(tensors, Row):
         return {(tensors.whole.device, tensors.whole.dtype)}
     found = set(product({tensor.device for tensor in tensors}, dtypes(tensors)))
-    # Mostly all tensors are alike; to see that without a pair for each of them takes half the time.
+    # Mostly all tensors are alike; checking that without a pair for each of them takes half the time.
     return found if len(found) == 1 else {(tensor.device, tensor.dtype) for tensor in tensors}
 
 
