@@ -18,7 +18,7 @@ BATCHES_AT_ONCE = 64
 def normaliser(
     mean: tuple[float, ...], std: tuple[float, ...], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Normaliser:
-    """A function from bytes to floats that have mean 0 and deviation 1 over the set the two were measured on.
+    """A function from bytes to floats with mean 0 and deviation 1 over the set that `mean` and `std` were measured on.
 
     On a GPU the images come out channels-last, the layout its convolutions are fastest in.
     """
@@ -30,9 +30,10 @@ def normaliser(
 class Batches:
     """Shuffled, augmented and normalised training batches; each call of `epoch` draws the next epoch.
 
-    `crop` shifts each image by up to that many pixels, `padding` says what moves in; `flip` mirrors half of them. The
-    incomplete batch at the end is left out, so all batches have one shape. The random choices of an epoch are drawn on
-    the CPU from one seeded generator and sent over once: every device sees the same batches, and no step waits.
+    `crop` shifts each image by up to that many pixels, and `padding` says what fills the gap; `flip` mirrors half of
+    them. The incomplete batch at the end is left out, so all batches have one shape. The random choices of an epoch are
+    drawn on the CPU from one seeded generator and sent over once: every device sees the same batches, and no step
+    waits.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Batches:
 
     @property
     def random_state(self) -> Tensor:
-        """Where the random choices stand, between two epochs."""
+        """The state of the random choices, between two epochs."""
         return self._generator.get_state()
 
     @random_state.setter

@@ -1,7 +1,8 @@
-"""Weight gradients beside the rest of a backward pass: on a stream of their own, as nothing in it waits for them.
+"""Weight gradients on a CUDA stream of their own, beside the rest of a backward pass, in which nothing waits for them.
 
-A layer's two gradients come from the same numbers, but only that of its inputs is needed to go on. So the other one is
-made beside what comes next, mostly the gradient of a norm: that keeps the memory busy, a convolution the arithmetic.
+A layer's two gradients come from the same numbers, but only that of its inputs is needed to continue. So that of its
+weights is computed at the same time as what comes next, mostly the gradient of a norm: the norm is bound by memory, the
+convolution by arithmetic.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ aten = torch.ops.aten
 
 
 class Side:
-    """A second stream of work, and what it reads: memory that must not be used again before it has."""
+    """A second stream, and the tensors it reads, whose memory must not be reused before it has read them."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -29,7 +30,7 @@ class Side:
         self._bytes = 0
 
     def fork(self, *read: Tensor) -> None:
-        """What comes next on the stream may read these, as they are now."""
+        """Let what comes next on the second stream read these tensors, as they are now."""
         if self._bytes > KEPT:
             self.join()
         self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
@@ -37,7 +38,7 @@ class Side:
         self._bytes += sum(tensor.nbytes for tensor in read)
 
     def join(self) -> None:
-        """What comes next on the current stream finds all work of this one done."""
+        """Let the current stream wait for all work of the second one."""
         torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
         self._read.clear()
         self._bytes = 0
@@ -57,7 +58,7 @@ def weight_gradient(
     gradient: Tensor, images: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], groups: int,
 ) -> Tensor:  # fmt: skip
-    """Of a convolution. Nobody may read it before :func:`join`, nor write to the images or the gradient until then."""
+    """A convolution's weight gradient. Until :func:`join`, nothing may read it or write to images or gradient."""
     arguments = gradient, images, weight, stride, padding, dilation, groups
     if gradient.device.type != "cuda":
         return _weight_gradient(*arguments)
@@ -80,7 +81,7 @@ weight_gradient.register_fake(_weight_gradient)
 
 @torch.library.custom_op("granet::join_gradients", mutates_args={"gradients"})
 def join(gradients: Sequence[Tensor]) -> None:
-    """From here on they may be read."""
+    """Wait for these gradients; from here on they may be read."""
     if gradients[0].device.type == "cuda":
         _side_of_this(gradients[0]).join()
 
@@ -91,7 +92,7 @@ def _(gradients: Sequence[Tensor]) -> None:
 
 
 class GradientsBeside(CustomGraphPass):
-    """Takes the weight gradients out of a compiled backward pass that only hands them on."""
+    """A compiler pass that moves weight gradients to the second stream where the backward pass only returns them."""
 
     def __call__(self, graph: fx.Graph) -> None:
         backward = graph.find_nodes(op="call_function", target=aten.convolution_backward.default)
@@ -104,7 +105,7 @@ class GradientsBeside(CustomGraphPass):
 
 
 def _apart(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
-    """The weight gradient, made by itself; None if something in the graph reads it, or there is nothing beside it."""
+    """The weight gradient as a node of its own; None if something in the graph reads it, or nothing runs beside it."""
     arguments: Any = node.args
     *inputs, _, stride, padding, dilation, transposed, _, groups, (of_images, of_weight, of_bias) = arguments
     if transposed or not (of_images and of_weight):
@@ -124,8 +125,8 @@ def _apart(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
 
 OPTIONS: dict[str, Any] = {
     "post_grad_custom_post_pass": GradientsBeside(),
-    # What a stream beside reads must not be written to: the compiler knows of one stream alone.
+    # What the second stream reads must not be written to: the compiler knows of only one stream.
     "allow_buffer_reuse": False,
     "inplace_buffers": False,
 }
-"""Of torch's compiler."""
+"""Options of torch's compiler."""

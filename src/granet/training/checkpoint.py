@@ -1,7 +1,7 @@
 """Checkpoints of a run: the newest two, and those that it is asked to keep, each with its checksum inside.
 
 A file is a line that names the format, the SHA-256 of the rest, and the rest: what `torch.save` writes. It is read back
-with `weights_only=True`, so that a file from a stranger cannot run code.
+with `weights_only=True`, so that an untrusted file cannot run code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT = 2
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
     """Write the state after `step`, whole or not at all, and remove all but the newest checkpoints.
 
-    Those of later steps go too: they were damaged, or training would have gone on from them.
+    Those of later steps are removed too: they must be damaged, or training would have continued from them.
     """
     path = folder / f"checkpoint-{step:08d}.pt"
     _write(path, state)
@@ -47,7 +47,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Of a run that is done and that nobody will start from."""
+    """For a run that is done and from which no other will start."""
     for path in _checkpoints(folder):
         path.unlink(missing_ok=True)
 
@@ -99,5 +99,5 @@ def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """From the newest on."""
+    """The newest first."""
     return sorted(folder.glob("checkpoint-*.pt"), reverse=True)

@@ -1,7 +1,7 @@
 """`torch.compile` once for all runs of a process.
 
-A function that takes its model as an argument is compiled for models of that kind, not for that one: runs of the same
-architecture share what was compiled.
+A function that takes its model as an argument is compiled for all models of that kind, so runs of the same architecture
+share the compiled code.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import torch
 MANY = 10_000
 
 SETTINGS = {
-    "recompile_limit": MANY,  # nothing is left uncompiled because other kinds of arguments were met before
+    "recompile_limit": MANY,  # never fall back to eager because other kinds of arguments came before
     "accumulated_recompile_limit": MANY,
-    "skip_nnmodule_hook_guards": False,  # a model with hooks, as VD has them, is of another kind than one without
-    "skip_no_tensor_aliasing_guards_on_parameters": False,  # as is one that uses a layer twice
+    "skip_nnmodule_hook_guards": False,  # a model with hooks, such as VD's, is another kind than one without
+    "skip_no_tensor_aliasing_guards_on_parameters": False,  # and so is one that uses a layer twice
 }
-"""Of torch's compiler, while it decides whether it knows a kind; older ones have fewer."""
+"""Settings of torch's compiler while it decides whether it knows a kind; older versions have fewer."""
 
 
 @cache
 def compiled(function: Callable[..., Any], beside: bool = False) -> Callable[..., Any]:
     """The function, compiled anew for every kind of arguments that it meets.
 
-    ``beside``: its weight gradients are made on a stream of their own.
+    ``beside``: its weight gradients are computed on a stream of their own.
     """
     options: dict[str, Any] = {}
     if beside:

@@ -1,4 +1,4 @@
-"""What a run costs: FLOPs of its network as it is and of its training so far, as shares of the dense network's."""
+"""What a run costs: FLOPs of its present network and of its training so far, as shares of the dense network's."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Cost:
         """The last epoch of the run that this one branched from."""
 
     def of_a_pass(self) -> float:
-        """What is left of a forward pass through the network as it is now."""
+        """The share of FLOPs that is left in a forward pass through the present network."""
         if self._sparsifier is None:
             return self._share
         return self._share * self._report.with_active(count_active(self._sparsifier.in_use)).ratio
 
     def of_training(self, steps: int) -> float:
-        """What that many steps took."""
+        """The FLOPs of that many steps, as a share of dense training."""
         before = (self.branched.step, self.branched.train_flops or 0.0) if self.branched else (0, 0.0)
         own = steps - before[0]
         if self._training is None or self._sparsifier is None:
@@ -48,7 +48,7 @@ class Cost:
 
 
 def _share_of_full_width(recipe: Recipe, data: Data, report: FlopsReport) -> float:
-    """What the network takes, as a share of the same network without a width multiplier."""
+    """The network's FLOPs as a share of those of the same network without a width multiplier."""
     if recipe.width == 1:
         return 1.0
     with torch.device("meta"):  # shapes only

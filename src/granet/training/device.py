@@ -1,4 +1,4 @@
-"""What a run asks of its device, and what to say when there is not enough of it."""
+"""What a run asks of its device, and the error when its memory is not enough."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 
 def prepare_device(device: torch.device, deterministic: bool) -> None:
-    """Let a GPU choose the kernels it thinks fast, or make it repeat itself exactly.
+    """Let a GPU choose its fastest kernels, or make it repeat results exactly.
 
-    That is a setting of the whole process, as torch has it. The GPU becomes this thread's current one: the step is
-    captured from a stream of that, and another GPU's would capture nothing.
+    In torch this is a setting of the whole process. The GPU also becomes this thread's current one: the step is
+    captured from a stream of the current GPU, and a stream of another GPU would capture nothing.
     """
     if device.type != "cuda":
         return
@@ -30,10 +30,10 @@ def prepare_device(device: torch.device, deterministic: bool) -> None:
 
 @contextmanager
 def kernels_tried() -> Iterator[None]:
-    """cuDNN tries its kernels here and takes the fastest, unless runs have to repeat themselves.
+    """In this context cuDNN tries its kernels and takes the fastest, unless runs have to be repeatable.
 
-    Only where nobody works beside: torch frees all the memory that it keeps after each trial, for which the whole
-    device has to be idle. What runs once an epoch is not worth a trial for each of its shapes, in each thread.
+    Only where no other run shares the GPU: after each trial torch frees its cached memory, for which the whole device
+    has to be idle. Work that runs once an epoch is not worth a trial for each shape in each thread.
     """
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = not torch.backends.cudnn.deterministic

@@ -1,4 +1,4 @@
-"""What tells recipes apart."""
+"""The settings in which recipes differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from granet.training.recipe import Recipe
 
 _OTHER = {"method", "model", "data", "observe", "keep"}
-"""Settings that are told in another way, or that no result depends on."""
+"""Settings that are shown elsewhere, or that no result depends on."""
 
 Settings = Mapping[str, object]
 
@@ -20,7 +20,7 @@ def settings(recipe: Recipe) -> Settings:
 
 
 def differing(several: Sequence[Settings]) -> list[dict[str, object]]:
-    """Of each, what not all of them have alike.
+    """For each, the settings that are not the same in all.
 
     >>> differing([{"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0, "every": 100}])
     [{'lr': 0.1}, {'lr': 0.2, 'every': 100}]

@@ -19,7 +19,7 @@ from granet.training.recipe import Recipe
 
 Data = ImageSet | ImageFolders
 Split = Iterable[tuple[Tensor, Tensor]]
-"""Batches of bytes and labels on the device, to be gone through as often as one likes."""
+"""Batches of bytes and labels on the device; can be iterated any number of times."""
 
 EVALUATED_AT_ONCE = 1024
 """Images in a batch of evaluation, where they live on the device."""
@@ -29,7 +29,7 @@ class TrainingBatches(Protocol):
     """Batches of floats and labels on the device, another order each epoch."""
 
     random_state: Tensor
-    """Where the random choices stand before an epoch."""
+    """The state of the random choices before an epoch."""
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -52,7 +52,7 @@ class Feed:
 def make_feed(data: Data, recipe: Recipe, device: torch.device, workers: int | None = None) -> Feed:
     """The feed of a recipe; ``workers`` read files at the same time (by default as many as there are cores).
 
-    Image folders crop and mirror in their own way. A recipe that asks for another is refused, not half obeyed.
+    Image folders crop and mirror in their own way; a recipe that asks for another is refused.
     """
     check_workers(workers)
     normalise = normaliser(data.mean, data.std, device, getattr(torch, recipe.precision))
@@ -79,7 +79,7 @@ def make_feed(data: Data, recipe: Recipe, device: torch.device, workers: int | N
 
 
 def check_workers(workers: int | None) -> None:
-    """ValueError for fewer than no processes, also where a set is read by none."""
+    """ValueError for a negative number, even for a set that needs no worker processes."""
     if workers is not None and workers < 0:
         raise ValueError(f"workers={workers!r}: must be 0 or more processes")
 
@@ -108,7 +108,7 @@ class FolderBatches:
     def epoch(self, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         keys, size = self._folder.keys(int(self.random_state)), self._batch_size
         self.random_state = self.random_state + 1
-        # whole batches alone, and files of skipped ones are not read
+        # only whole batches; the files of skipped ones are not read
         batches = [keys[number * size : (number + 1) * size] for number in range(skip, len(self))]
         for images, labels in _read(_loader(self._folder, self._device, self._workers, batch_sampler=batches)):
             yield self._normalise(images.to(self._device, non_blocking=True)), labels.to(self._device)
@@ -129,7 +129,7 @@ class FolderSplit:
 
 
 def _loader(folder: ImageFolder, device: torch.device, workers: int, **batching: Any) -> DataLoader[Any]:
-    own = torch.Generator()  # the global one would be drawn from for a seed that nobody reads
+    own = torch.Generator()  # otherwise the loader draws an unused seed from the global one
     return DataLoader(folder, num_workers=workers, pin_memory=device.type == "cuda", generator=own, **batching)
 
 

@@ -1,4 +1,4 @@
-"""Which images a run was trained on, in a few words: a recipe names a set, but not the folder that it is read from."""
+"""A fingerprint of the images a run was trained on: a recipe names a set, but not the folder it is read from."""
 
 from __future__ import annotations
 

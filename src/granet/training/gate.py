@@ -1,9 +1,9 @@
-"""Many threads train on one GPU, or one of them makes its step alone.
+"""A lock for threads that share a GPU: many train at once, or one prepares its step alone.
 
 While a stream is captured, no thread may wait for the whole device: both that thread and the capture would fail. Such
-waits hide in libraries, where cuDNN tries its kernels or a module is loaded for the first time. While a model is
-compiled, torch traces with its own `nn.Module.__call__` in the place of the usual one, so that no thread may call a
-model. And kernels that are tried beside the work of others are measured wrongly. So nobody works then.
+waits hide in libraries: when cuDNN tries its kernels, or a module is loaded for the first time. While a model is
+compiled, torch replaces `nn.Module.__call__` for tracing, so no other thread may call a model. And kernels that are
+timed beside other work are measured wrongly. So at these times all other threads wait.
 """
 
 from __future__ import annotations
@@ -48,4 +48,4 @@ class Gate:
 
 
 GATE = Gate()
-"""Of this process: all of its threads feel a capture, and what torch compiles."""
+"""One for the process, since a capture or a compilation affects all of its threads."""

@@ -1,7 +1,7 @@
 """The whole training step as a CUDA graph: forward, backward and masked SGD, replayed with no work for the host.
 
-Gradients are masked on their way into the optimizer's arithmetic and stay dense, so that a mask update finds them so.
-Masks, weights and momentum keep their storage, so masks change between replays and nothing is captured again.
+Gradients are masked only inside the optimizer's arithmetic; ``.grad`` stays dense for a mask update to read. Masks,
+weights and momentum keep their storage, so masks change between replays and nothing is captured again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from granet.training.rounded import RoundedWeights, counted_apart
 from granet.training.step import Loss
 
 FIRST = -1
-"""The priority of a step's stream: what runs beside it takes what it leaves."""
+"""The priority of a step's stream, above that of work beside it."""
 
 WARM_UP = 3
-"""Steps before capture: libraries choose their kernels and allocate their workspaces in these."""
+"""Steps before capture, in which libraries choose their kernels and allocate workspaces."""
 
 
 class GraphStep:
@@ -62,7 +62,9 @@ class GraphStep:
                 optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
         update = compiled(masked_sgd) if compile else masked_sgd
         self._hidden = hidden = sparsifier.hidden if sparsifier else None
-        in_use = sparsifier.in_use if sparsifier and not hidden else {}  # where weights are hidden, all are trained
+        in_use = (
+            sparsifier.in_use if sparsifier and not hidden else {}
+        )  # where weights are hidden, all are trained
         masks = {id(model.get_parameter(name)): mask for name, mask in in_use.items()}
 
         def passes() -> None:
@@ -156,7 +158,7 @@ def masked_sgd(
     """A step of SGD in place on ``weights`` and ``momenta``; gradients are taken as zero where a mask is False.
 
     The masked gradients are multiplied by ``scale`` first, if there is one. ``copies`` of the weights, if there are
-    any, are written anew.
+    any, are updated.
     """
     gradients = masked(gradients, masks)
     if scale is not None:
@@ -222,7 +224,7 @@ def _clipping(held: list[list[_Held]], clip: float) -> Tensor:
 def _apply(
     update: Callable[..., None], group: dict[str, Any], held: list[_Held], lr: Tensor, scale: Tensor | None
 ) -> None:
-    """One call for the weights with a copy, one for the others: a list that is whole compiles into one kernel."""
+    """One call for the weights with a copy, one for the others: a list without None compiles into one kernel."""
     for copied in (True, False):
         if some := [one for one in held if (one.copy is not None) == copied]:
             update(
@@ -244,9 +246,9 @@ def _capture(
 ) -> torch.cuda.CUDAGraph:
     """Warm up, capture the parts as one, and put ``state`` and the device's random numbers back as they were.
 
-    All on the stream that the run has to itself, or on a new one beside the default stream, which cannot be captured.
-    A stream that another thread works on must not be captured, and torch hands streams out again after the 32nd. The
-    first forward pass happens there too: a parameter's gradient node belongs to the stream it was made on.
+    All on the stream that the run has to itself, or on a new one beside the default stream, which cannot be captured. A
+    stream that another thread works on must not be captured, and torch reuses streams after the 32nd. The first forward
+    pass happens there too: a parameter's gradient node belongs to the stream it was made on.
     """
     before = [tensor.clone() for tensor in state]
     current = torch.cuda.current_stream()

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 STEPS = 16
-"""Enough that the GPU never waits for the host, few enough that nobody waits long for the GPU."""
+"""Enough that the GPU never waits for the host, few enough that nothing waits long for the GPU."""
 
 
 class Event(Protocol):
@@ -23,9 +23,8 @@ class Event(Protocol):
 class Leash:
     """Called after each step: with n events, waits until the n-th step before this one is done.
 
-    Without it the host hands the GPU a whole epoch at once. What has to wait until a GPU is through with all of its
-    work, such as an allocation or the capture of another run's step, would then wait for the epochs of all runs beside
-    it.
+    Without it the host hands the GPU a whole epoch at once. Whatever must wait until the GPU is idle, such as an
+    allocation or the capture of another run's step, would then wait for whole epochs of all other runs.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:

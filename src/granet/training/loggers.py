@@ -1,7 +1,7 @@
 """Where else the figures of a run go: TensorBoard, W&B, MLflow, or a logger of the user's own.
 
-The run folder has everything with or without them. A logger is a guest: before training begins it may refuse, with one
-line that says why; once training runs, one that fails is named in a warning and left out, and the run goes on.
+The run folder has everything with or without them. Before training begins a logger may refuse, with one line that says
+why. One that fails later is named in a warning and left out, and the run goes on.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Logger(Protocol):
     """What a logger must do. `start` may come again after `close`, for the next run."""
 
     def start(self, recipe: Recipe, folder: Path, epochs_done: int) -> None:
-        """Open the log of the run in `folder`, anew or, if some epochs are done, where it stopped after those.
+        """Open the log of the run in `folder`: a new one or, if some epochs are done, where it stopped after those.
 
-        What was logged about later epochs is to be forgotten, if it can be: they are trained again.
+        If possible, forget what was logged about later epochs: they are trained again.
         """
 
     def epoch(self, record: EpochRecord) -> None:
@@ -70,8 +70,8 @@ class TensorBoard:
 class Wandb:
     """A run of Weights & Biases. Its random id is kept in the run folder, so that a resumed run is found again.
 
-    W&B passes over epochs that it has already when they are trained again. The project is that of the environment
-    variable WANDB_PROJECT, or `granet`.
+    W&B ignores epochs that it already has when they are trained again. The project is that of the environment variable
+    WANDB_PROJECT, or `granet`.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ def create_loggers(names: Sequence[str]) -> list[Logger]:
 
 
 class LoggerGroup:
-    """Hands everything on to the loggers that were started.
+    """Passes everything on to the loggers that were started.
 
     One that cannot start is a ValueError. One that fails later is named in a warning, closed and left out.
     """
@@ -201,13 +201,13 @@ def _package(name: str, module: str) -> ModuleType:
 
 
 def _metrics(record: EpochRecord) -> dict[str, float]:
-    """The figures of an epoch that there are."""
+    """The available figures of an epoch."""
     values = _flat(asdict(record)).items()
     return {name: value for name, value in values if name != "epoch" and value is not None}
 
 
 def _figures(summary: Summary) -> dict[str, float]:
-    """The final figures that there are, apart from those of an epoch."""
+    """The available final figures, apart from those of an epoch."""
     return {f"final/{name}": value for name, value in asdict(summary).items() if value is not None}
 
 

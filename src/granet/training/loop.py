@@ -37,8 +37,8 @@ _OPTIONS = ("momentum", "weight_decay", "nesterov")
 class Training:
     """One run of a recipe, ready to start: `for record in Training(recipe, data).epochs(): ...`
 
-    All that can be wrong with a recipe is found here, before the first step. Small image sets move to the device as
-    bytes. Seeds torch's global generator with the recipe's seed, from which the initial weights are drawn.
+    Everything that can be wrong with a recipe is found here, before the first step. Small image sets move to the device
+    as bytes. Seeds torch's global generator with the recipe's seed, from which the initial weights are drawn.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Training:
         parent: Path | None = None,
         branch: Mapping[str, Any] | None = None,
     ) -> None:
-        """`state` is what `state` returned between two steps: training goes on from there.
+        """`state` is what the method `state` returned between two steps: training continues from there.
 
-        `workers` processes read the images of a set that stays in its files. `parent` is the folder of the finished
-        run that a method may start from. `branch` is the state that another run of the same model kept after an epoch:
-        this one takes over its weights, optimizer, batches and records, and its method begins there.
+        `workers` processes read the images of a set that stays in its files. `parent` is the folder of the finished run
+        that a method may start from. `branch` is the state that another run of the same model kept after an epoch: this
+        run takes over the weights, optimizer, batches and records, and its method begins there.
         """
         self._device = device = torch.device(device)
         clock = recipe.clock(len(data.train_labels if isinstance(data, ImageSet) else data.train))
@@ -93,7 +93,7 @@ class Training:
                     self._average.mask()
                 self._cost.branched = self.records[-1]
             if state is not None:
-                self._load(state)  # before the step is made: a captured one holds on to the tensors there are
+                self._load(state)  # before the step is made: a captured step keeps using the present tensors
             self._learning_rate = self._held_rate() if recipe.hold else learning_rate(recipe, clock)
             self._step = self._make_step()
             self._leash = cuda_leash() if device.type == "cuda" else None
@@ -153,7 +153,7 @@ class Training:
         self._batch += 1
 
     def _end(self) -> None:
-        """What was trained behind the weights is over; plain weights with zeros are what is evaluated."""
+        """End what was trained behind the weights, so that plain weights with zeros are evaluated."""
         if self.sparsifier is not None:
             self.sparsifier.finish()
         if self._average:
@@ -225,7 +225,7 @@ class Training:
         return rounded_weights(self.model, self._feed.normalise(noise.byte().view(2, *self._feed.shape)))
 
     def state(self) -> dict[str, Any]:
-        """All that training goes on from, between two steps: tensors and plain values."""
+        """Everything that training needs to continue, between two steps: tensors and plain values."""
         return {
             "model": self.model.state_dict(),
             "average": self._average.model.state_dict() if self._average else None,
@@ -255,7 +255,7 @@ class Training:
             own = [{key: group[key] for key in _OPTIONS} for group in self._optimizer.param_groups]
             self._optimizer.load_state_dict(state["optimizer"])
             for group, options in zip(self._optimizer.param_groups, own, strict=True):
-                group |= options  # a branch has its own, whatever its trunk was trained with
+                group |= options  # a branch has its own options, whatever its trunk had
         except (RuntimeError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[-1].strip()
             raise ValueError(

@@ -1,4 +1,4 @@
-"""3x3 convolutions with few channels by kernels of our own, wherever a model calls for one."""
+"""3x3 convolutions with few channels on kernels of our own, wherever a model calls one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 CHANNELS = (16, 32, 64)
-"""Numbers of channels, in and out, with which our kernels may be the faster ones."""
+"""Numbers of input and output channels for which our kernels may be faster."""
 COLOURS = 3
 FEW_PIXELS = 16 * 16
-"""With 64 channels on both sides ours are the faster ones only up to such images."""
+"""With 64 input and output channels ours are faster only for images up to this size."""
 
 
 class NarrowConvolutions(TorchFunctionMode):
@@ -37,7 +37,7 @@ def _is_narrow(images: Tensor, weight: Tensor) -> bool:
     outputs, inputs = weight.shape[:2]
     pixels = images.shape[2] * images.shape[3]
     if len(images) * pixels * max(inputs, outputs) >= 2**31:
-        return False  # places are counted in 32 bits
+        return False  # positions are 32-bit integers
     if inputs == COLOURS:  # the first of a network: its images need no gradient
         return outputs in CHANNELS and not images.requires_grad
     wide = inputs == outputs == CHANNELS[-1]

@@ -1,9 +1,9 @@
 """Convolutions with few channels as Triton kernels: 3x3, a border of one, channels last.
 
-Libraries are made for wide layers; with 16 to 64 channels they run far above the time that reading the images takes.
-Here a program holds some pixels with all their channels, and adds up nine small matrix products, one for each tap, that
-is place of the kernel. The three colours of an image are too few for a product: there all taps are in one. Weights lie
-as [outputs, taps, inputs]. Sums are float32, in an order that never changes.
+Libraries are made for wide layers; with 16 to 64 channels they take far longer than reading the images does. Here a
+program holds some pixels with all their channels, and adds up nine small matrix products, one for each tap (position in
+the kernel). The three colours of an image are too few for a product, so there all taps are in one. Weights lie as
+[outputs, taps, inputs]. Sums are float32, in an order that never changes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCKS = (64, 128)
-"""Pixels that a program holds at a time: the more, the fewer times are weights read."""
+"""Pixels that a program holds at a time: the more there are, the less often weights are read."""
 PROGRAMS = 256
-"""How many there should be, if there are pixels enough: some two for each processor of a large GPU."""
+"""How many programs there should be, if there are enough pixels: about two for each multiprocessor of a large GPU."""
 
 SMALLEST = 16
-"""Channels that a matrix product needs."""
+"""The least number of channels that a matrix product needs."""
 
 
 class Conv(NamedTuple):

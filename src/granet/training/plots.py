@@ -1,4 +1,4 @@
-"""The picture of a run: accuracy and sparsity over time."""
+"""A plot of a run: accuracy and sparsity over time."""
 
 from __future__ import annotations
 

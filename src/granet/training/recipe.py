@@ -26,7 +26,7 @@ _INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 """What the fields that are lists hold."""
 _DEFAULT_FIELDS: Mapping[str, Any] = {"sparsity": 0.9, "every": "1ep"}
-"""Those of GraNet, the default method; another one takes as many of them as it has a use for."""
+"""Those of GraNet, the default method; another method takes those of them that it has."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Recipe:
     are `deterministic`.
 
     The defaults are the run that `granet train` makes without arguments: GraNet from dense to 90 % sparsity on the
-    embedded digits; another method has as many of those `method_fields` as it has a use for. `width` multiplies all
+    embedded digits; another method takes those of the default `method_fields` that it has. `width` multiplies all
     hidden widths of the model: a dense run of a narrow one is the Small-Dense baseline. `parent` is the folder of a
-    finished run, or its name beside this one, for methods that start from one. SGD throughout, as in the paper.
-    `stretch` multiplies the epochs, and everything written as a share of training stretches with them.
+    finished run, or its name beside this one, for methods that start from one. The optimizer is always SGD, as in the
+    paper. `stretch` multiplies the epochs, and everything written as a share of training stretches with them.
 
     Learning rate: after a linear `warm_up`, `schedule` "multistep" multiplies it by `gamma` at each milestone, "cosine"
     lets it fall to 0. `no_decay` are globs over names of parameters that weight decay leaves alone. `clip` above 0
@@ -48,9 +48,9 @@ class Recipe:
     moving average of the weights with that decay.
 
     `precision` is that of activations and products ("bfloat16" by autocast); weights and gradients are float32 always.
-    `compile` fuses the forward and backward pass with `torch.compile`. `deterministic` makes a GPU repeat itself
-    exactly, at some cost in speed; a CPU does anyway. `observe` names what is watched (`granet.observers`); it changes
-    nothing in the training. `exclude` are globs over names of weights that stay dense.
+    `compile` fuses the forward and backward pass with `torch.compile`. `deterministic` makes runs on a GPU repeat
+    exactly, at some cost in speed; on a CPU they always do. `observe` names what is watched (`granet.observers`); it
+    changes nothing in the training. `exclude` are globs over names of weights that stay dense.
 
     After each epoch in `keep` the whole state is kept for others to branch from. With `branch_epoch` above 0 a run is
     such a branch: it goes on from what `parent` kept after that epoch, over the rest of the schedule, or for `hold`
@@ -159,8 +159,8 @@ class Recipe:
     def dense_twin(self) -> Recipe:
         """The same run without sparsity: same seed, so the same initial weights and the same batches.
 
-        It is trained whole, also where this run starts from another: then all such runs have one twin. A run that is
-        dense already is its own.
+        It is trained in full even if this run starts from another one, so that all such runs share one twin. A run that
+        is dense already is its own twin.
         """
         start: dict[str, Any] = {} if self.method == DENSE else {"parent": "", "branch_epoch": 0, "hold": 0}
         return dataclasses.replace(self, method=DENSE, method_fields={}, observe=without_masks(self.observe), **start)
@@ -171,7 +171,7 @@ class Recipe:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Recipe:
-        """The recipe that `to_dict` wrote, also after a trip through JSON."""
+        """The recipe that `to_dict` wrote, even after a trip through JSON."""
         known = [item.name for item in dataclasses.fields(Recipe)]
         for name in values:
             _check("recipe", name, name in known, f"is not one of its fields: {', '.join(known)}")
@@ -179,7 +179,7 @@ class Recipe:
 
 
 def check_type(name: str, value: object) -> None:
-    """A field must have the type of its default; a whole number will do for a fraction, a time may be text."""
+    """A field must have the type of its default; an integer will do for a float, and a time may be text."""
     wanted = type(Recipe.__dataclass_fields__[name].default)
     good = {float: (int, float), tuple: (list, tuple)}.get(wanted, (wanted,))
     kind = "list" if wanted is tuple else wanted.__name__
@@ -208,7 +208,7 @@ def _default_fields(method: str) -> dict[str, Any]:
 
 
 def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a method; whole numbers become fractions where the method has those, tuples lists as in a file."""
+    """The fields of a method; integers become floats where the method has those, tuples lists as in a file."""
     cls = next((info.cls for info in list_methods() if info.name == method), None)
     kinds = {item.name: item.type for item in dataclasses.fields(cls)} if cls else {}
     given = {name: list(value) if type(value) is tuple else plain(value) for name, value in fields.items()}
@@ -216,7 +216,7 @@ def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fraction(name: str, value: Any) -> Any:
-    """`value`, as a fraction if it is a number: 1 and 1.0 are one recipe, and so one run, and so are 0.0 and -0.0."""
+    """`value`, as a float if it is a number: 1 and 1.0 must be one recipe and so one run, as must 0.0 and -0.0."""
     try:
         return float(value) + 0.0 if type(value) in (int, float) else value
     except OverflowError as error:

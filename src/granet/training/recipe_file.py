@@ -23,7 +23,7 @@ from granet.methods import DENSE, create_method, list_methods
 from granet.methods.base import Method
 from granet.training.recipe import Recipe, check_type, method_class
 
-_MOST = math.nextafter(1, 0)  # the largest sparsity: no other field of a method is wrong for being above it
+_MOST = math.nextafter(1, 0)  # the largest sparsity, so that no field is refused for being above it
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _check_known(path: Path, key: str, known: Iterable[str]) -> None:
 
 
 def _check_fields(name: str, fields: Mapping[str, Any], cls: type[Method]) -> None:
-    """A value that is wrong in itself is found here. A file without sparsity is whole: an option or a grid has it."""
+    """Find values that are wrong in themselves. A file may lack the sparsity: an option or a grid can give it."""
     default = {item.name: item.default for item in dataclasses.fields(cls)}["sparsity"]
     added = {"sparsity": _MOST} if default is dataclasses.MISSING else {}
     try:

@@ -1,4 +1,4 @@
-"""What a run reports: one record per epoch, and the figures that come out at the end; both checked when read again."""
+"""What a run reports: one record per epoch, and the final figures; both are checked when read back."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ class Summary:
     """The outcome of a run.
 
     `test_accuracy` is that of the last epoch: the result. `best_test_accuracy` is the test accuracy at the epoch with
-    the best validation accuracy (the first of equals) among those that had the final sparsity already, since an
-    earlier, denser network is not an answer to the question asked; None without a validation part. Neither was chosen
-    by looking at test images.
+    the best validation accuracy (the first of equals) among those at the final sparsity, since an earlier, denser
+    network is not the one asked for; None without a validation part. Neither was chosen by looking at test images.
 
-    `flops_ratio` is what is left of an inference pass, `train_flops` what training took as a share of dense training
-    for as many epochs as the recipe has without stretch.
+    `flops_ratio` is the share of FLOPs left in an inference pass, `train_flops` the FLOPs of training as a share of
+    dense training for as many epochs as the recipe has without stretch.
     """
 
     test_accuracy: float
@@ -59,7 +58,7 @@ def best_epoch(records: Sequence[EpochRecord]) -> EpochRecord | None:
 
 
 def best_on_test(records: Sequence[EpochRecord]) -> EpochRecord:
-    """The epoch that test images would choose: the paper's protocol, good for a comparison with the paper alone."""
+    """The epoch that test images would choose: the paper's protocol, only for comparison with the paper."""
     return max(_at_final_sparsity(records), key=lambda record: record.test_accuracy)
 
 

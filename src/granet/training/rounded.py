@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 PLAIN = {nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear}
-"""Modules that autocast runs in bfloat16. Of a subclass it is not known what else it does with its weight."""
+"""Modules that autocast runs in bfloat16. No subclasses: these may do anything with their weight."""
 
 
 @torch.no_grad()
 def rounded_weights(model: nn.Module, images: Tensor) -> RoundedWeights | None:
-    """Copies of the weights for which the passes take the same numbers as under autocast; None if there are none.
+    """Copies of the weights with which the passes compute the same as under autocast; None if there are none.
 
-    These are the weights that one layer reads, once in a pass, with autocast on: where several do, autocast adds their
-    gradients up in float32. If the model reads a weight past its layer there are none.
+    Only weights that a single layer reads, once in a pass, with autocast on: where several read one, autocast adds up
+    their gradients in float32. If the model reads a weight outside its layer, there are no copies at all.
     """
     twin = copy.deepcopy(model).eval()
     layers = {name: module for name, module in twin.named_modules() if type(module) in PLAIN}
@@ -43,7 +43,7 @@ def rounded_weights(model: nn.Module, images: Tensor) -> RoundedWeights | None:
         rounded = RoundedWeights(model, {name for name, layer in layers.items() if reads[id(layer.weight)] == 1})
         try:
             same = torch.equal(reading(rounded.copies, twin, images), wanted)
-        except RuntimeError:  # types that do not go together
+        except RuntimeError:  # dtypes that do not match
             same = False
     return rounded if same and rounded.copies else None
 
@@ -51,7 +51,7 @@ def rounded_weights(model: nn.Module, images: Tensor) -> RoundedWeights | None:
 def reading(copies: Mapping[str, Tensor], model: nn.Module, images: Tensor) -> Tensor:
     """The model's outputs, with these copies in the place of the weights that have their names.
 
-    Weights are not tied: a module that has two names would be exchanged twice, and keep the copy.
+    Weights must not be tied: a module with two names would be swapped twice, and keep the copy.
     """
     outputs: Tensor = functional_call(model, dict(copies), (images,), tie_weights=False)
     return outputs
@@ -105,7 +105,7 @@ class RoundedWeights:
 def counted_apart(model: nn.Module) -> Iterator[list[Tensor]]:
     """Batch norms do not count their batches here; their counters are yielded, to be counted up all at once.
 
-    One by one that is a kernel for each of them, though nothing reads them where there is a momentum.
+    Counting one by one takes a kernel for each, although nothing reads the counters of norms with a momentum.
     """
     norms = [
         module

@@ -25,8 +25,8 @@ from granet.training.rundir import RunDir
 class Run:
     """One recipe and its folder under ``out``.
 
-    A run that is finished has a ``summary`` at once and nothing is built. Otherwise the recipe is proved sound by
-    building all of it before anything is written. ``loggers`` are told about every epoch and the outcome.
+    A finished run has a ``summary`` at once, and nothing is built. Otherwise the recipe is checked by building
+    everything before anything is written. ``loggers`` are told about every epoch and the outcome.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Run:
         """Train to the end and write all files.
 
         A checkpoint is written when ``checkpoint_every`` seconds have passed since the last, and when ``stop`` says
-        True: then the run ends with KeyboardInterrupt, to be taken up again.
+        True: then the run ends with KeyboardInterrupt, and can be resumed.
         """
         if self.summary is not None:
             return
@@ -118,12 +118,12 @@ class Run:
         return summary
 
     def _plot(self) -> None:
-        """Draw the curves. A matplotlib that is there but does not work costs the picture, not the weights."""
+        """Draw the curves. If matplotlib is installed but does not work, only the picture is lost, not the weights."""
         from granet.training.plots import plot_run
 
         try:
             plot_run(self.training.records, self.folder.path / "curves.png", self._title)
-        except OSError:  # of the disk: the weights would run into it too
+        except OSError:  # a disk error: writing the weights would fail too
             raise
         except Exception as error:
             told = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -131,13 +131,13 @@ class Run:
 
 
 def check_checkpoint_every(seconds: float) -> None:
-    """ValueError for what is no time; infinity is one, for checkpoints only when a run is stopped."""
+    """ValueError for an invalid time; infinity is valid, for checkpoints only when a run is stopped."""
     if not seconds >= 0:
         raise ValueError(f"checkpoint_every={seconds!r}: must be 0 or more seconds")
 
 
 def tidy(recipe: Recipe, folder: RunDir) -> None:
-    """Take from a finished run what nobody will start from: a branch may be killed before it has done so itself."""
+    """Remove from a finished run what no other run starts from: a branch may be killed before it does so itself."""
     if recipe.branch_epoch:
         remove_checkpoints(folder.path)
 
@@ -156,8 +156,8 @@ def _parent(recipe: Recipe, out: Path) -> Path:
 def _branch(recipe: Recipe, parent: Path, device: torch.device) -> dict[str, Any]:
     """The state that a branch begins with.
 
-    The optimizer has its parameters in an order that `no_decay` decides: with another one, each would go on with the
-    momentum of some other parameter.
+    `no_decay` decides the order of the optimizer's parameters: if it differed, each would continue with the momentum of
+    some other parameter.
     """
     state = load_kept(parent, recipe.branch_epoch, device)
     trunk = RunDir(parent).recipe

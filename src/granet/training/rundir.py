@@ -12,9 +12,9 @@
 
 A dense run has no layers.json and no updates.jsonl. A branch of another run leaves no weights, curves or checkpoints.
 
-The folder's name is that of the run, so starting the same run again goes on where it stopped, or finds it done. Files
-appear whole or not at all: each is written beside its place and then renamed. `metrics.jsonl` grows by one `write` of
-one line per epoch, so that it can be followed while training runs.
+The folder is named after the run, so starting the same run again continues where it stopped, or finds it done. Files
+appear whole or not at all: each is written under a temporary name and then renamed. `metrics.jsonl` grows by one
+`write` of one line per epoch, so that it can be followed while training runs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LOCKS: set[int] = set()
 
 
 def _let_go() -> None:
-    """A process that reads images outlives a killed run by seconds, and must not keep its folder locked."""
+    """A worker process that reads images outlives a killed run by seconds, and must not keep the folder locked."""
     while _LOCKS:
         os.close(_LOCKS.pop())
 
@@ -127,7 +127,7 @@ class RunDir:
 
     @property
     def recipe(self) -> Recipe:
-        """What was asked of the run that is there; ValueError that names the file if it is damaged."""
+        """The recipe of the run in the folder; ValueError that names the file if it is damaged."""
         return read_json(self.path / "config.json", lambda values: Recipe.from_dict(values["recipe"]))
 
     @property
@@ -147,7 +147,7 @@ class RunDir:
         return read_json(path, read_summary) if path.exists() else None
 
     def check_images(self, images: Mapping[str, Any]) -> None:
-        """ValueError if the run that is there was trained on others; one of before they were written down may pass."""
+        """ValueError if the run in the folder was trained on others; one from before images were recorded may pass."""
         path = self.path / "config.json"
         had = read_json(path, lambda values: dict(values.get("images", images))) if path.exists() else images
         if had != images:
@@ -165,14 +165,14 @@ class RunDir:
             self.write_json("config.json", content)
 
     def begin(self, records: Sequence[EpochRecord]) -> None:
-        """Start `metrics.jsonl` with the epochs done so far; what a crash left behind, half-written or later, goes."""
+        """Start `metrics.jsonl` with the epochs done so far, without half-written or later ones that a crash left."""
         for left in [*unfinished(self.path), self.path / LAYERS, self.path / UPDATES]:
             left.unlink(missing_ok=True)
         write_text(self.path / "metrics.jsonl", "".join(map(_line, records)))
 
     def append(self, record: EpochRecord) -> None:
         """Add one epoch to `metrics.jsonl`."""
-        with (self.path / "metrics.jsonl").open("ab") as file:  # not `os.write`, which on a full disk may write half
+        with (self.path / "metrics.jsonl").open("ab") as file:  # not `os.write`, which may write half on a full disk
             file.write(_line(record).encode())
 
     def finish(self, model: nn.Module | None, summary: Summary, sparsifier: Sparsifier | None = None) -> None:
@@ -180,7 +180,7 @@ class RunDir:
         if model is not None:
             with atomic(self.path / WEIGHTS) as temporary:
                 save_model(model, str(temporary))
-                shutil.copymode(self.path / "config.json", temporary)  # safetensors leaves it to the owner alone
+                shutil.copymode(self.path / "config.json", temporary)  # safetensors makes it readable only by the owner
         if sparsifier is not None:
             layers = sparsifier.layers.values()
             counts = [LayerCount(layer.name, tuple(layer.weight.shape), layer.numel, layer.active) for layer in layers]
@@ -209,7 +209,7 @@ class RunDir:
 
 
 def read_lines(path: Path, build: Callable[[Any], T], growing: bool = False) -> Iterator[T]:
-    """One value per line; none if there is no such file. The last line of a file that grows may be half there yet."""
+    """One value per line; none if there is no such file. The last line of a growing file may be incomplete."""
     if path.exists():
         *lines, rest = path.read_bytes().split(b"\n")
         for number, line in enumerate([*lines, rest] if rest and not growing else lines, start=1):
@@ -219,7 +219,7 @@ def read_lines(path: Path, build: Callable[[Any], T], growing: bool = False) -> 
 def run_name(recipe: Recipe) -> str:
     """What the run is, in words, and a hash of all settings that are not the defaults.
 
-    Left out of the hash, a default that is added later does not give the runs of before another name.
+    Because defaults are left out, a field that is added later does not change the names of earlier runs.
     """
     sparsity = recipe.method_fields.get("sparsity")
     if not isinstance(sparsity, int | float | None):

@@ -70,7 +70,7 @@ def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
 
 
 def check_no_extras(recipe: Recipe, optimizer: torch.optim.Optimizer, branch: Mapping[str, Any]) -> None:
-    """A branch takes over weights and their momentum, and has no place for what was trained besides."""
+    """A branch takes over weights and their momentum; it cannot take over other trained parameters."""
     if len(branch["optimizer"]["param_groups"]) > len(optimizer.param_groups):
         raise ValueError(
             f"parent={recipe.parent!r}: its method trains parameters of its own beside the weights, as str and vd do; "
@@ -79,7 +79,7 @@ def check_no_extras(recipe: Recipe, optimizer: torch.optim.Optimizer, branch: Ma
 
 
 def traces_model(recipe: Recipe) -> bool:
-    """Whether its method has to know how the layers are connected: torch then traces all calls of models there are."""
+    """Whether its method traces the model; meanwhile torch traces every call of a model in the process."""
     return recipe.method_fields.get("pattern") == "filter"
 
 
@@ -93,8 +93,8 @@ def attach_method(
 ) -> Sparsifier | None:
     """The recipe's method at work on the model, with whatever it asks to look at; None for dense training.
 
-    A method whose fields have a number of ``examples`` gets that of the training images, unless the recipe says so.
-    In a branch the method's time begins where it branches off.
+    A method with a field ``examples`` gets the number of training images, unless the recipe sets it. In a branch the
+    method's clock starts where it branches off.
     """
     cls = method_class(recipe.method)
     if recipe.parent and not recipe.branch_epoch and not (cls and cls.needs_trained):
@@ -122,5 +122,5 @@ def attach_method(
         loss=functional.cross_entropy,
         trained=RunDir(parent).trained_state(model) if parent and method.needs_trained else None,
     )
-    feed.train.random_state = before  # what the method looked at is trained on as well
+    feed.train.random_state = before  # the batches that the method looked at are trained on as well
     return sparsifier

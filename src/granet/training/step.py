@@ -1,4 +1,4 @@
-"""One optimizer step, and one look at a set of images: all that the loop does to a model.
+"""One optimizer step, and one evaluation: all that the loop does with a model.
 
 Both leave their sums on the device. The loop reads them once per epoch, so the host never waits inside one.
 """
@@ -26,7 +26,7 @@ Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
-    """The context in which a model runs at that precision. Without a cache of cast weights, which graphs cannot use."""
+    """The context for running a model at that precision, without a cache of cast weights, which graphs cannot use."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False)
 
 
