@@ -1,4 +1,4 @@
-"""The paper's networks by name, and anybody else's by import path.
+"""The paper's networks by name, and any other by import path.
 
 >>> list_models()
 ('digits_net', 'resnet20', 'resnet32', 'resnet50', 'resnet50_cifar', 'resnet56', 'vgg19')
@@ -50,7 +50,7 @@ def create_model(
     `name` is one of `list_models()`; or `timm:NAME` for a model of the timm library; or `package.module:function` for
     any importable callable that returns an `nn.Module`.
 
-    `num_classes` and `in_channels` describe the data: a factory is given them if its signature has them, and otherwise
+    `num_classes` and `in_channels` describe the data: they are passed to a factory whose signature has them; any other
     is trusted to fit. `width` (all hidden widths times this, for the Small-Dense baseline) and `options` ask for
     something: a factory that cannot do it is an error. `in_channels=None` leaves the factory's own default.
     """

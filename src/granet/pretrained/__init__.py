@@ -41,7 +41,7 @@ class Pretrained:
     sha256: str
     """Of the file."""
     channels: int | None = None
-    """Of its input; where an older entry does not say, what its model takes by default."""
+    """The number of input channels; None in older entries, for the model's default."""
 
 
 def list_pretrained() -> tuple[Pretrained, ...]:
@@ -52,7 +52,7 @@ def list_pretrained() -> tuple[Pretrained, ...]:
 def load_pretrained(name: str) -> nn.Module:
     """The trained network of that name, in eval mode on the CPU.
 
-    Its input are images in [0, 1], less the mean and divided by the deviation of its data set, which stand in
+    Its input is a batch of images in [0, 1], normalised by the mean and deviation of its data set, which are in
     docs/pretrained.md. ValueError for an unknown name, with the nearest one.
     """
     return load_from(FOLDER, name)
@@ -66,7 +66,7 @@ def read_index(folder: Path) -> tuple[Pretrained, ...]:
 
 
 def load_from(folder: Path, name: str) -> nn.Module:
-    """The network of that name in a folder's index, proved to be the file that the index means."""
+    """The network of that name in a folder's index, after checking the file against its checksum."""
     if not isinstance(name, str):
         raise ValueError(f"name={name!r}: must be a name, as `granet.list_pretrained` has them")
     entries = {entry.name: entry for entry in read_index(folder)}

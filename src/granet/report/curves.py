@@ -1,4 +1,4 @@
-"""What changes by epoch: how it is drawn on given axes, all runs in one, and what is said of it. Needs matplotlib."""
+"""Curves over epochs: drawing them on given axes, all runs in one, and describing them in words. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ _FLOPS = (
 
 
 def counted(record: EpochRecord) -> bool:
-    """Whether FLOPs were recorded. Runs of before have neither figure, and `flops` reads as its default there."""
+    """Whether FLOPs were recorded. Older runs have neither figure, and `flops` reads as its default there."""
     return record.train_flops is not None
 
 

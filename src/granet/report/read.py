@@ -17,7 +17,7 @@ from granet.training.rundir import LAYERS, UPDATES, LayerCount, RunDir, read_lin
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """What a run's folder tells. Without a `summary` it is not finished; without `layers` it is that, or dense."""
+    """What a run's folder tells. Without a `summary` it is unfinished; without `layers`, unfinished or dense."""
 
     path: Path
     recipe: Recipe

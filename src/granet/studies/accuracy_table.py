@@ -23,16 +23,16 @@ SEEDS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class AccuracyTable:
-    """One of `granet.studies.tables`, or a part of it."""
+    """A table of `granet.studies.tables`, or a part of it."""
 
     name: str
     selection: Selection
     page: Callable[[str, Sequence[Comparison]], str] = results_page.page
     figure: Callable[[Sequence[Comparison], Path], None] | None = against_sparsity
     readme: bool = False
-    """Whether its measured part stands in the README."""
+    """Whether its measured part is shown in the README."""
     whole: tuple[int, ...] = SEEDS
-    """The seeds that are run unless others are chosen."""
+    """The seeds of the whole table, run unless others are chosen."""
 
     def __post_init__(self) -> None:
         every = list(cells(self.name))
@@ -78,7 +78,7 @@ class AccuracyTable:
             yield f"{what}{state:<14}paper {printed:<7}ours {in_words(one)}"
 
     def write(self, results: Path, root: Path) -> Iterator[Path]:
-        """All cells, whatever part was chosen: a page is of a whole table, and of all seeds that other tables ran."""
+        """Write all cells, whatever part was chosen: a page shows a whole table, with seeds that other tables ran."""
         readme = root / "README.md"
         if self.readme and not readme.is_file():
             raise ValueError("write=True: must be asked for in the root of a checkout, where README.md is")

@@ -1,4 +1,4 @@
-"""What goes past the paper, beside GraNet as it is: accuracy and FLOPs, as Markdown."""
+"""The page of variants past the paper, compared with unchanged GraNet: accuracy and FLOPs, as Markdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAIN = "GraNet (s_i=0)"
 """The row that the others change."""
 
 BEST, RECIPE = "+ cosine learning rate", "cifar100-vgg19-cosine"
-"""The row that ends highest at the highest sparsity, and the recipe that is made of it."""
+"""The row with the best accuracy at the highest sparsity, and the recipe made from it."""
 
 _INTRODUCTION = f"""\
 {PLAIN} as in the paper, changed in one thing at a time, and in several: a cosine learning rate from 0.1 to 0 instead

@@ -79,7 +79,7 @@ def budget_table(selection: Selection) -> BudgetTable:
 
 
 def learning_cells() -> list[Cell]:
-    """The cells of VGG-19 whose method finds out by itself how layers share the weights, each run once."""
+    """The VGG-19 cells whose method learns how layers share the weights, each run once."""
     by_formula = {info.name for info in list_methods() if info.distribution in ("uniform", "ER", "ERK")}
     found: dict[Recipe, Cell] = {}
     for cell in (*cells("cifar-main"), *cells("beyond")):

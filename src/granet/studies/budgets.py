@@ -1,4 +1,4 @@
-"""Layer budgets: how the weights that are left are shared among layers, printed, fixed by a formula, and learned."""
+"""Layer budgets: how layers share the active weights, as printed in the paper, by a formula, and as learned."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Budget:
 
     @property
     def percents(self) -> Sequence[str]:
-        """The sparsity of each layer; means over the runs, unless it is printed."""
+        """The sparsity of each layer in percent: as printed, or the mean over the runs."""
         if self.printed:
             return self.printed
         runs = zip(*self.active, strict=True)
@@ -55,14 +55,14 @@ class Budget:
         return [percent(1 - mean / row.weights) for row, mean in zip(self.report.rows, means, strict=True)]
 
     def sparsity(self, *without: str) -> float:
-        """Of all layers together, but for those named."""
+        """The sparsity of all layers together, without those named."""
         chosen = [place for place, row in enumerate(self.report.rows) if row.name not in without]
         weights = sum(self.report.rows[place].weights for place in chosen)
         return 1 - statistics.mean(sum(counts[place] for place in chosen) for counts in self.active) / weights
 
     @property
     def flops(self) -> float:
-        """Of a forward pass, as a share of the dense network's; the mean over the runs."""
+        """FLOPs of a forward pass as a share of the dense network's; the mean over the runs."""
         names = [str(row.parameter) for row in self.report.rows]
         return statistics.mean(
             self.report.with_active(dict(zip(names, counts, strict=True))).ratio for counts in self.active
@@ -111,7 +111,7 @@ def fixed_budgets(report: FlopsReport, total: int) -> list[Budget]:
 
 
 def learned_budget(cell: Cell, seeds: Sequence[int], results: Path) -> Budget | None:
-    """What the runs of a cell ended with, from their logs; None if there are none."""
+    """The final budget of a cell's runs, from their logs; None if there are none."""
     report = counted(cell.model, CLASSES[cell.data], SIDE)
     paths = [results / "logs" / f"{run_name(cell.recipes(seed)[-1])}.json" for seed in seeds]
     logs = [read_json(path, dict) for path in paths if path.is_file()]
@@ -119,7 +119,7 @@ def learned_budget(cell: Cell, seeds: Sequence[int], results: Path) -> Budget | 
 
 
 def _active(log: Mapping[str, Any], report: FlopsReport) -> tuple[int, ...]:
-    """At the end of a run. The first logs have it only in the records of mask updates."""
+    """Active weights at the end of a run. The oldest logs have them only in the records of mask updates."""
     layers = log["layers"]
     last = log["updates"][-1]["active"] if log["updates"] else ()
     counts = dict(zip((layer["name"] for layer in layers), last, strict=False))

@@ -1,4 +1,4 @@
-"""Ours beside the paper's: means over seeds, differences, and how sure one can be of them."""
+"""Our numbers beside the paper's: means over seeds, differences, and their standard errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAPER_SEEDS = 3
 
 @dataclass(frozen=True)
 class Spread:
-    """How far runs that differ in their seed alone lie apart: deviations, None where nothing tells."""
+    """Standard deviations of runs that differ only in their seed; None if unknown."""
 
     last: float | None = None
     """Of our last epochs."""
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def standard_error(self) -> float | None:
-        """Of the difference, or of our mean where the paper prints nothing."""
+        """The standard error of the difference, or of our mean where the paper prints nothing."""
         if self.cell.accuracy is None:
             return self.own_error
         return _together([self.own_error, _of_mean(self.spread.paper, PAPER_SEEDS)])
@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def broke_down(self) -> bool:
-        """Whether training broke down for some seeds: what others vary by says nothing about these."""
+        """Whether training broke down for some seeds: the spread of other cells says nothing about these."""
         return _far_apart(self.last)
 
     @property
@@ -97,12 +97,12 @@ def _together(errors: Sequence[float | None]) -> float | None:
 
 
 def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], seeds: Sequence[int]) -> list[Comparison]:
-    """Each cell with the results there are, and with a spread that is the same in every table."""
+    """Each cell with the available results, and with a spread that is the same in every table."""
     known: dict[tuple[str, ...], Comparison] = {}
     for table in ROWS:
         for cell in tables.cells(table):
             names = _runs(cell, range(PAPER_SEEDS))
-            if names and (names not in known or cell.std is not None):  # what stands in several tables counts once
+            if names and (names not in known or cell.std is not None):  # a cell that is in several tables counts once
                 known[names] = _measured(cell, names, results)
     compared = [_measured(cell, _runs(cell, seeds), results) for cell in cells]
     return with_spread(compared, list(known.values()))
@@ -125,9 +125,9 @@ def _measured(cell: Cell, names: Sequence[str], results: Mapping[str, Mapping[st
 def with_spread(comparisons: Sequence[Comparison], known: Sequence[Comparison]) -> list[Comparison]:
     """Each with the spread of its network and data set.
 
-    Few seeds tell little about one cell, so a deviation is pooled: ours over the known cells that we ran with two
-    seeds or more, the paper's over those for which it prints one. They stay apart, for the last epoch varies more than
-    the best one does. Where there is none of ours the paper's stands in, and the other way round.
+    Few seeds say little about one cell, so deviations are pooled: ours over the known cells that we ran with two or
+    more seeds, the paper's over those for which it prints one. The two are kept apart because the last epoch varies
+    more than the best one. Where one is missing, the other is used.
     """
     spreads = {place: _spread(cells) for place, cells in _by_place(known).items()}
     return [replace(one, spread=spreads.get(_place(one), Spread())) for one in comparisons]
@@ -159,7 +159,7 @@ Variance = tuple[float, int]
 """And its degrees of freedom."""
 
 BROKEN = 5.0
-"""Points between the runs of one cell from which on some of them broke down: no measure of how others vary."""
+"""If runs of one cell differ by more points than this, some broke down; such a cell is no measure of the spread."""
 
 
 def _far_apart(runs: Sequence[float]) -> bool:

@@ -1,8 +1,8 @@
 """Runs at the same time on one device: processes on a CPU, streams of one process on a GPU.
 
-Either way a run that fails does not touch the others, and every event reaches the caller in its own thread. On a GPU
-layers that are random themselves, such as dropout, draw from one generator for all: such runs are not repeatable there
-beside others.
+Either way a run that fails does not affect the others, and every event reaches the caller in its own thread. On a GPU
+random layers, such as dropout, draw from one generator that all runs share, so such runs are not repeatable beside
+others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Place:
     checkpoint_every: float = 60.0
 
     def __post_init__(self) -> None:
-        """What is wrong for all runs is told once, before the first of them."""
+        """Report what is wrong for all runs once, before the first of them."""
         check_workers(self.workers)
         check_checkpoint_every(self.checkpoint_every)
 
@@ -68,7 +68,7 @@ def run_jobs(
 
 
 def _next(waiting: deque[Recipe], running: Collection[Recipe], out: Path) -> Recipe | None:
-    """Take the first recipe that waits for no other; None if there is none for now.
+    """Take the first recipe that need not wait for another; None if there is none for now.
 
     A run waits for its parent to be finished, a branch of one only for the state that it starts from.
     """
@@ -89,7 +89,7 @@ def _can_branch(recipe: Recipe, out: Path) -> bool:
 
 def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool]) -> Iterator[Event]:
     context = multiprocessing.get_context("forkserver")
-    # torch is imported once, with the part that any optimizer imports later: a second and more for each run
+    # import torch once, with the part that optimizers import later: saves more than a second for each run
     context.set_forkserver_preload(["granet.training", "torch._dynamo"])
     threads = max(1, torch.get_num_threads() // packed)
     waiting = deque(recipes)
@@ -107,7 +107,7 @@ def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Cal
                 theirs.close()
                 running[ours] = process, recipe
             if stop() and not told:
-                told = True  # once: a second signal would keep them from saving
+                told = True  # only once: a second signal would keep them from saving
                 for process, _ in running.values():
                     process.terminate()
             for pipe in wait(list(running), timeout=0.5):
@@ -172,7 +172,7 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
                         recipe = _next(waiting, running.values(), place.out)
                         if recipe is not None:
                             running[id(recipe)] = recipe
-                    if recipe is None:  # until a parent is far enough
+                    if recipe is None:  # wait until a parent is far enough
                         time.sleep(0.5)
                         continue
                     try:
@@ -206,8 +206,8 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
 
 @contextmanager
 def _short_turns() -> Iterator[None]:
-    """Let threads take turns often: a run needs the interpreter for a moment in each step, and one that is being
-    compiled would keep it from the others for 5 ms each time."""
+    """Let threads take turns often: a run needs the interpreter for a moment in each step, and a run that is being
+    compiled would otherwise hold it for 5 ms each time."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(2e-4)
     try:
@@ -217,13 +217,13 @@ def _short_turns() -> Iterator[None]:
 
 
 POOL = 32
-"""Streams that torch has for a device; it hands them out in turn, again and again."""
+"""The number of streams that torch has for a device; it hands them out in turn."""
 
 
 def _streams(device: torch.device, count: int) -> list[AbstractContextManager[object]]:
-    """A stream for each thread, none twice: a run captures its step on its own while the others train on theirs.
+    """A different stream for each thread: a run captures its step on its own while the others train on theirs.
 
-    A thread that is alone stays on the default stream, by which its runs know that the GPU is theirs.
+    A single thread stays on the default stream, which tells its runs that they have the GPU to themselves.
     """
     if device.type != "cuda" or count == 1:
         return [nullcontext() for _ in range(count)]
@@ -240,7 +240,7 @@ def _train(
     stop: Callable[[], bool],
     building: threading.Lock | None = None,
 ) -> None:
-    """Whatever goes wrong with this run is told and stays here."""
+    """Train one run; whatever goes wrong is reported and does not reach the others."""
     try:
         with building or nullcontext():
             run = Run(recipe, read(), place.device, place.out, workers=place.workers)

@@ -1,4 +1,4 @@
-"""What each half of GraNet adds to the other, told by methods that have one half alone; as Markdown."""
+"""What each half of GraNet adds to the other, compared with methods that have only one half; as Markdown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pairs_section(columns: Sequence[float], rows: Mapping[str, Sequence[Comparis
 
 
 def pairs(rows: Mapping[str, Sequence[Comparison]]) -> dict[str, list[str]]:
-    """Of each pair that was run, by its name: the differences at all sparsities, and their mean at the end."""
+    """For each pair that was run, by name: the differences at all sparsities, and last their mean."""
     found = {}
     for name, other in PAIRS:
         both = zip(rows.get(name, ()), rows.get(other, ()), strict=False)

@@ -6,11 +6,11 @@ after one-shot pruning at one rate, with or without regeneration, and answers on
     plasticity   k epochs at the learning rate of that moment:      acc(Contrain^k(W_t * m_t, a_t)) - acc(W_t)
     final        to the end, over the rest of the schedule:         acc(Contrain^(T-t)(W_t * m_t, a_[t+1:T])) - acc(W_T)
 
-Both are ordinary runs, so the sweep runner packs them, and takes them up again after a crash.
+Both are ordinary runs, so the sweep runner can train several at once, and resume them after a crash.
 
-Two things that the paper leaves open. A pruning rate is a share of the weights that the trunk has left, since a net of
-sparsity 0.98 could not be "mildly pruned" by a share of the whole. A sparse trunk has random masks of uniform density
-that never change, so that nothing but the probe itself moves a mask.
+Two choices that the paper leaves open: a pruning rate is a share of the weights that the trunk has left, since a net of
+sparsity 0.98 could not be "mildly pruned" by a share of all weights; and a sparse trunk has random masks of uniform
+density that never change, so that only the probe itself changes a mask.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from granet.training.setup import make_model, make_sgd
 
 MEASURES = ("plasticity", "final")
 REGENERATION = {"without": "prune-once", "with": "prune-regrow"}
-"""Rows of the figure, and the method of their branches."""
+"""The rows of the figure, and the methods of their branches."""
 
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("checkpoints", "seeds"), ((int,), "whole numbers")),
@@ -73,7 +73,7 @@ class Study:
         check_count("continue_epochs", self.continue_epochs)
         for rate in self.rates:
             check_rate("rates", rate)
-        PruneOnce(rate=self.rates[0], pattern=self.pattern)  # knows which patterns there are for it
+        PruneOnce(rate=self.rates[0], pattern=self.pattern)  # it checks the pattern
         for sparsity in self.sparsities:
             check_share("sparsities", sparsity)
         for scope in self.scopes:
@@ -93,7 +93,7 @@ class Study:
         self.trunks()  # a recipe checks the rest
 
     def check_fit(self, data: Data) -> None:
-        """ValueError if the network for these images has not what the study names; nothing is trained."""
+        """ValueError if the study names something that the network for these images lacks; trains nothing."""
         model = make_model(self.recipe, data)
         method = Static(sparsity=max(self.sparsities), distribution="uniform", pattern=self.pattern)
         sparsify(model, make_sgd(self.recipe, model), method, exclude=self.recipe.exclude)

@@ -28,7 +28,7 @@ _LISTS = _STUDY - {"continue_epochs", "pattern"}
 
 
 def read_study(path: Path) -> tuple[Study, int | None]:
-    """The study in a file and how many runs it packs; ValueError that names the file, the key and what is allowed."""
+    """The study in a file, and its number of runs at once; ValueError names the file, the key and what is allowed."""
     table = read_toml(path, "spec")
     try:
         return _study(path, table), runs_at_once(table.get("packed"))

@@ -1,4 +1,4 @@
-"""What the finished branches of a plasticity study came to: one row each, and the means that figures show."""
+"""The results of the finished branches of a plasticity study: one row each, and the means that figures show."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def points(study: Study, out: Path) -> list[Point]:
 
 
 def point_of(branch: Branch, out: Path) -> Point:
-    """What a finished branch came to, and for the final gap its finished trunk."""
+    """The result of a finished branch; the final gap also needs its finished trunk."""
     summary = RunDir.find(out, branch.recipe).summary
     assert summary is not None
     accuracy = summary.test_accuracy

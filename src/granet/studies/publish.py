@@ -1,4 +1,4 @@
-"""A finished run's network as one that comes with the package: packed, measured again, and entered in the index."""
+"""Publishing the network of a finished run with the package: pack it, measure it again, enter it in the index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from granet.training.setup import make_model
 from granet.training.step import evaluate
 
 LIMIT = 3_000_000
-"""Bytes that one file may take: all of them come with every installation."""
+"""The most bytes that one file may take, since every installation includes all files."""
 
 
 def publish(
@@ -90,7 +90,7 @@ def publish(
 
 
 def _said(entry: Pretrained) -> dict[str, Any]:
-    """An entry for the index; what an older one does not say stays unsaid."""
+    """An entry for the index; fields that an older entry lacks stay out."""
     return {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
 
 

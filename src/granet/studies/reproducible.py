@@ -17,7 +17,7 @@ PAGES = Path("docs/results")
 
 @dataclass(frozen=True)
 class Selection:
-    """A part of a table; what is empty leaves nothing out."""
+    """A part of a table; an empty field selects everything."""
 
     seeds: tuple[int, ...] = ()
     """By default those of the table."""
@@ -33,7 +33,7 @@ class Selection:
                 raise ValueError(f"{field.name}={value!r}: must have each once")
 
     def allow(self, table: str, *allowed: str) -> None:
-        """ValueError if something is chosen by which this table has no parts."""
+        """ValueError if a field is set that cannot select parts of this table."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value and field.name not in allowed:
@@ -41,10 +41,10 @@ class Selection:
 
 
 class Table(Protocol):
-    """Something of the paper, or past it, that is measured here."""
+    """A table of the paper, or past it, that is measured here."""
 
     def missing(self, done: Collection[str], out: Path) -> list[Recipe]:
-        """What is left to train under ``out``, each run after the one it starts from; ``done`` are names of runs."""
+        """The runs left to train under ``out``, each after the one it starts from; ``done`` names finished runs."""
 
     def keep(self, recipe: Recipe, out: Path, results: Path) -> None:
         """Put a finished run into the results."""
@@ -53,11 +53,11 @@ class Table(Protocol):
         """Every cell: what the paper says, what was measured, what is missing."""
 
     def write(self, results: Path, root: Path) -> Iterator[Path]:
-        """Make the page and the figure anew from the results; the files that were written."""
+        """Make the page and the figure from the results again; yields the files that were written."""
 
 
 def check_write(selection: Selection, results: Path, root: Path) -> None:
-    """ValueError unless pages can be made anew there: whole, from results that exist."""
+    """ValueError unless whole pages can be made there, from results that exist."""
     if selection != Selection():
         raise ValueError("write=True: makes whole pages, so seeds, models, data, rows and sparsities must be left out")
     if not any(results.glob("*.csv")):

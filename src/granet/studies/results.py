@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
-    """What each finished run came to: accuracies in percent, FLOPs as a share of the dense network's."""
+    """The result of each finished run: accuracies in percent, FLOPs as shares of the dense network's."""
     found = []
     for recipe in recipes:
         folder = RunDir.find(out, recipe)
@@ -72,9 +72,9 @@ def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
 
 
 def log(folder: RunDir) -> dict[str, Any]:
-    """All that is worth keeping of a finished run, without its weights."""
+    """Everything worth keeping of a finished run except its weights."""
     config = read_json(folder.path / "config.json", dict)
-    branched = config["recipe"].get("branch_epoch", 0)  # up to there the records are those of another run
+    branched = config["recipe"].get("branch_epoch", 0)  # up to that epoch the records are those of its trunk
     layers = folder.path / LAYERS
     return {
         **config,
@@ -100,8 +100,8 @@ def read_results(folder: Path) -> dict[str, dict[str, str]]:
 def keep(recipe: Recipe, out: Path, results: Path, table: str, more: Mapping[str, Any] | None = None) -> None:
     """Put a finished run into the results: its log, and its row into the file of the table, device and torch.
 
-    ``more`` are columns beside those of this module, the same for all rows of a table. A run stands in the results
-    once: what was trained again, only for others to start from, changes nothing.
+    ``more`` are columns besides those of this module, the same for all rows of a table. A run is in the results once:
+    training it again, only for others to start from, changes nothing.
     """
     (row,) = rows([recipe], out)
     before = read_results(results)

@@ -21,13 +21,13 @@ Paint = Callable[["Axes"], None]
 
 COLOURS = [f"C{number}" for number in range(10)] + ["black", "gold", "navy", "lime"]
 MARGIN = 0.2
-"""Points beyond our own that a panel shows."""
+"""How many accuracy points beyond our own results a panel shows."""
 FAR = 10.0
-"""Points below the median from which on a run broke down: written at the edge, not drawn to scale."""
+"""A run this many points below the median broke down: it is written at the edge, not drawn to scale."""
 
 
 def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
-    """A panel for each network and data set: ours drawn through, the paper's dashed; a colour for each row."""
+    """A panel for each network and data set: ours as solid lines, the paper's dashed; a colour for each row."""
     done = dict.fromkeys(one.cell.row for one in comparisons if one.last and one.cell.sparsity > 0)
     colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(done)}
     panels: list[Paint] = []
@@ -73,7 +73,7 @@ def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, st
     dense, columns, rows = arranged(part)
     places = range(len(columns))
     _ours(axes, rows, [] if dense is None else [dense], colours)
-    low, high = axes.get_ylim()  # what of the paper's lies far off is cut
+    low, high = axes.get_ylim()  # far-off numbers of the paper are cut off
     for name, cells in rows.items():
         if any(one.last for one in cells):
             printed = [math.nan if one.cell.accuracy is None else one.cell.accuracy for one in cells]

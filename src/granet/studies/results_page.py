@@ -1,4 +1,4 @@
-"""A table of the paper beside ours, as Markdown; made from the result files alone."""
+"""A table of the paper with our numbers beside it, as Markdown; made only from the result files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _borrowed(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def exceptions(comparisons: Sequence[Comparison]) -> list[str]:
-    """The sections on cells that are not as one would expect: clearly below the paper, or of another sparsity."""
+    """The sections on cells that differ from what one would expect: clearly below the paper, or at another sparsity."""
     far = below(comparisons)
     return [part for part in (section(far) if far else "", sparsities_section(comparisons)) if part]
 
@@ -94,7 +94,7 @@ def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
 
 
 def _pairs(comparisons: Sequence[Comparison], places: Sequence[tuple[str, str]]) -> str:
-    """What GraNet is ahead by, a mean over the sparsities, in a column for each network and data set; or nothing."""
+    """GraNet's mean lead over the sparsities, with a column for each network and data set; or nothing."""
     found = [pairs(arranged(of(comparisons, *place))[2]) for place in places]
     lines = [("Mean difference", *(in_full(*place) for place in places))]
     lines += [
@@ -154,7 +154,7 @@ def _by_papers_protocol(part: Sequence[Comparison]) -> str:
 
 
 def _higher(part: Iterable[Comparison]) -> float:
-    """By how many points the best test epoch is above the last one: a median, for a run may break down at its end."""
+    """By how many points the best test epoch is above the last one: a median, since a run may break down at its end."""
     return statistics.median(a - b for one in part for a, b in zip(one.as_paper, one.last, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Iterative retraining: train, prune a little, train again, until the net is as sparse as asked.
+"""Iterative retraining: train, prune a little, train again, until the net has the requested sparsity.
 
 Lottery tickets and learning-rate rewinding were proposed this way (Frankle & Carbin 2019; Renda et al. 2020). A round
 is one training with a mask from the round before.
@@ -33,7 +33,7 @@ def round_sparsities(sparsity: float, share: float = 0.2) -> list[float]:
     check_share("sparsity", sparsity)
     check_rate("share", share)
     rounds: list[float] = []
-    while (gone := 1 - (1 - share) ** (len(rounds) + 1)) < sparsity - 1e-9:  # no round for what is but rounding
+    while (gone := 1 - (1 - share) ** (len(rounds) + 1)) < sparsity - 1e-9:  # no extra round because of rounding
         rounds.append(gone)
     return [*rounds, sparsity] if sparsity > 0 else []
 
@@ -56,18 +56,19 @@ def retrain(
     sparsities: Sequence[float],
     **how: Any,
 ) -> Iterator[Round]:
-    """Train ``model`` dense, then once for each sparsity, each time from what the round before has learned.
+    """Train ``model`` dense, then once for each sparsity, each time with a mask from the round before.
 
-    Every round begins with the model's present values and a fresh optimizer; a method such as `granet.LRR` then puts
-    the trained ones in their place. Weights that are pruned stay so, for zeros rank last. For example
+    Every round begins with the values that the model has at the call and a fresh optimizer; a method such as
+    `granet.LRR` then replaces them by the trained ones. Pruned weights stay pruned, because zeros rank last. For
+    example
 
         for done in retrain(model, make_sgd, train, lambda s: granet.LTH(sparsity=s), round_sparsities(0.9)): ...
 
     Args:
-        optimizer: makes one for the model's parameters.
+        optimizer: makes an optimizer for the model's parameters.
         train: trains the model to the end, in place.
         method: the retraining method for a sparsity.
-        how: handed on to `granet.sparsify`: ``total_steps``, ``batches``, ``exclude`` and so on.
+        how: passed on to `granet.sparsify`: ``total_steps``, ``batches``, ``exclude`` and so on.
     """
     initial = _copy(model.state_dict())
     train(model, optimizer(model.parameters()), None)

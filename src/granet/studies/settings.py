@@ -1,4 +1,4 @@
-"""What tells the runs of a grid apart, besides what a table of them has columns for."""
+"""The settings in which runs of a grid differ, besides those with columns of their own in a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLUMNS = {"seed", "sparsity", "width"}  # the last one is part of the model's 
 def told_apart(recipes: Sequence[Recipe]) -> dict[str, str]:
     """Run name to the settings in which it differs from other runs of its method, model and data: `every=100, lr=0.2`.
 
-    A parent that is one of the runs is told by its method and settings: it has a name of its own for every seed.
+    A parent that is one of the runs is shown by its method and settings, since its name differs for every seed.
     """
     named = {run_name(recipe): recipe for recipe in recipes}
     found = {name: settings(recipe) for name, recipe in named.items()}

@@ -8,7 +8,7 @@ from granet.studies.compare import Comparison
 from granet.studies.wording import NAMES, difference, in_full
 
 SURE = 2.0
-"""Standard errors below the paper's number from which on a cell is explained."""
+"""A cell this many standard errors below the paper's number needs an explanation."""
 
 _WHICH = f"""\
 By more than {SURE:.0f} standard errors, or by less where training broke down for some seeds and not for others.
@@ -55,7 +55,7 @@ WHY: Mapping[tuple[str, ...], str] = {
         " the spread of seeds. That makes the dense layer the likelier reading."
     ),
 }
-"""Row, data set, and the table if the row is another one there: what the protocol does not explain."""
+"""Row and data set (and table, if the row differs there) to what the protocol does not explain."""
 
 
 def below(comparisons: Sequence[Comparison]) -> list[Comparison]:

@@ -1,4 +1,4 @@
-"""Networks that ended less or more sparse than the column they stand in; as Markdown."""
+"""Networks that ended less or more sparse than the column they are in; as Markdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sparsities_section(comparisons: Sequence[Comparison]) -> str:
     for one in comparisons:
         asked = one.cell.sparsity
         ended = statistics.mean(one.sparsities or [asked])
-        if ended and abs(ended - asked) > ROUNDING:  # a narrow dense network has no sparsity to miss
+        if ended and abs(ended - asked) > ROUNDING:  # a narrow dense network has no target to miss
             rows.setdefault(one.cell.row, []).append(f"{ended:.2%} in place of {asked:.0%}")
     lines = [f"- **{row}**: {', '.join(off)}.\n" for row, off in rows.items()]
     return f"## Not exactly as sparse as asked for\n\n{_WHY}\n{''.join(lines)}" if lines else ""

@@ -17,8 +17,8 @@ end = "68.75%"
 method = "lth"
 parent = { method = "dense" }    # a run to start from: what holds for all runs, the same seed, and these keys
 
-A key above the first [[runs]] holds for all runs, and a method that has no such field goes without it. A key inside
-[[runs]] must fit. One that a recipe and the method both have, as snfs has a momentum, is for a recipe file to tell.
+A key above the first [[runs]] holds for all runs; methods without such a field ignore it. A key inside [[runs]] must
+fit. A key that both the recipe and the method have, such as the momentum of snfs, must be set in a recipe file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def runs_at_once(packed: object) -> int | None:
 
 
 def _recipe_files(path: Path, base: object) -> list[RecipeFile]:
-    """What the runs of a grid share: the recipe files it names, or the settings of the embedded digits."""
+    """What the runs of a grid share: the recipe files it names, or the defaults for the embedded digits."""
     if base is None:
         return [RecipeFile(dataclasses.replace(Recipe(), method_fields={}))]
     names = base if isinstance(base, list) else [base]
@@ -85,7 +85,7 @@ def _recipe_files(path: Path, base: object) -> list[RecipeFile]:
 
 
 def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every choice of one value for each key; a field that is a list itself is tried in a list of lists."""
+    """Every choice of one value for each key; for a field that is itself a list, write a list of lists."""
     choices = []
     for key, value in table.items():
         if value == [] and key not in _LISTS:
@@ -103,7 +103,9 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
     values = {"method": file.shared.method, "branch_epoch": 0, **shared, **own}
     cls = method_class(values["method"])
     if not (cls and cls.needs_trained) and not values["branch_epoch"]:
-        shared = {key: value for key, value in shared.items() if key != "parent"}  # as with any field it has no use for
+        shared = {
+            key: value for key, value in shared.items() if key != "parent"
+        }  # ignored, as any field it does not have
     parent = {**shared, **own}.get("parent")
     if not isinstance(parent, dict):
         return [_recipe(file, shared, own)]

@@ -1,4 +1,4 @@
-"""The paper's tables: what is printed in each cell, and the run that measures it again."""
+"""The paper's tables: what is printed in each cell, and the run that reproduces it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FROM_DENSE: Settings = {"method": "granet", "initial_sparsity": 0.0, "end": "68.
 """GraNet (s_i = 0) prunes until epoch 110 of 160."""
 COSINE: Settings = {"schedule": "cosine"}
 GENTLE: Settings = {"every": 250, "regrow": 0.2}
-"""Four times as many updates, each of which regrows less."""
+"""Four times as many updates, each regrowing less."""
 LAMP: Settings = {"score": "lamp"}
 DENSE_RUN: Settings = {"method": "dense"}
 
@@ -50,7 +50,7 @@ def soft_threshold(cell: Cell, seed: int) -> Settings | None:
 
 
 def small_dense(cell: Cell, seed: int) -> Settings:
-    """A dense network so narrow that it has as few weights: their number goes with the square of the width."""
+    """A dense network narrow enough to have as few weights: their number grows with the square of the width."""
     return {**DENSE_RUN, "width": round(math.sqrt(1 - cell.sparsity), 4)}
 
 
@@ -60,7 +60,7 @@ KL_SCALES: Mapping[float, float] = {0.9: 0.0035, 0.95: 0.01, 0.98: 0.022}
 
 
 def variational_dropout(cell: Cell, seed: int) -> Settings:
-    """Variational dropout, which decays weights by itself."""
+    """Variational dropout, which needs no weight decay."""
     return {"method": "vd", "kl_scale": KL_SCALES[cell.sparsity], "weight_decay": 0.0}
 
 
@@ -160,7 +160,7 @@ class Cell:
     """Deviation over the seeds, where the paper prints it."""
 
     def recipes(self, seed: int) -> list[Recipe]:
-        """The run that measures it, after the runs that this one starts from; none if it is not known how."""
+        """The run that measures it, after the runs it starts from; empty if the settings are not known."""
         settings = ROWS[self.table][self.row]
         own = settings(self, seed) if callable(settings) else settings
         if own is None:
@@ -179,7 +179,7 @@ def cells(table: str) -> Iterator[Cell]:
 
 
 def in_paper(recipes: Iterable[Recipe]) -> dict[str, float]:
-    """Of those whose number the paper prints: run name to accuracy in percent."""
+    """Run name to accuracy in percent, for the runs whose number the paper prints."""
     seeds = {run_name(recipe): recipe.seed for recipe in recipes}
     known: dict[str, float] = {}
     printed = (cell for table in ROWS if table not in {"zoo", *UNPRINTED} for cell in _printed(table))

@@ -62,9 +62,7 @@ class GraphStep:
                 optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
         update = compiled(masked_sgd) if compile else masked_sgd
         self._hidden = hidden = sparsifier.hidden if sparsifier else None
-        in_use = (
-            sparsifier.in_use if sparsifier and not hidden else {}
-        )  # where weights are hidden, all are trained
+        in_use = sparsifier.in_use if sparsifier and not hidden else {}  # where weights are hidden, all are trained
         masks = {id(model.get_parameter(name)): mask for name, mask in in_use.items()}
 
         def passes() -> None:
