@@ -23,7 +23,7 @@ from granet.scores import given
 class LTH(Method):
     """Lottery ticket: keep the weights that a finished first run made largest, at the values this model has now.
 
-    With the first run's initial values this is the lottery ticket; with those of its early checkpoint it is rewinding
+    With the first run's initial values this is the lottery ticket; with those of an early checkpoint, rewinding
     (Frankle et al. 2020, arXiv 1912.05671); with any other initial values it tests whether the mask alone is what was
     learned. A sparse first run passes on its mask, because its zeros rank last.
     """
