@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from granet import GMP, Clock, GraNet, RigL, RigLITOP
+from granet import GMP, SNFS, Clock, GraNet, RigL, RigLITOP
 from granet.schedules import cosine, cubic
 
 GOLDEN = [  # method, total steps, steps per epoch, updates in the window n, {step: (s_t, r_t)}
@@ -78,9 +78,9 @@ def test_gmp_has_the_schedule_of_granet(method: GraNet, total: int, epoch: int, 
 def test_regrow_ratio_is_a_cosine_over_all_steps_whatever_the_window(step: int) -> None:
     clock = Clock(step, 56_320)
     expected = 0.005 + 0.495 * (1 + math.cos(math.pi * step / 56_320)) / 2
-    for end in ("10%", "50%", "100%"):
-        assert GraNet(sparsity=0.9, end=end).regrow_ratio(clock) == pytest.approx(expected, abs=1e-12)
-    assert RigLITOP(sparsity=0.9).regrow_ratio(clock) == pytest.approx(expected, abs=1e-12)
+    for cls in (GraNet, RigLITOP, SNFS):
+        for end in ("10%", "50%", "100%"):
+            assert cls(sparsity=0.9, end=end).regrow_ratio(clock) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_ratio_of_rigl_falls_to_nothing_at_its_end() -> None:

@@ -54,11 +54,29 @@ def test_a_threshold_above_everything_leaves_each_layer_its_floor(trial) -> None
     assert float(run.net.memory["threshold"]) == 5e8
 
 
+def test_layers_that_cannot_move_have_their_share_already(trial) -> None:
+    method = DSR(sparsity=0.9, every=10, threshold=1e9)
+    net = trial(method, 100, SHAPES).net
+    net.open(10, net.layers[:2], torch.tensor(True))  # the third had no gradient
+    method.update(net, Clock(10, 100))
+    net.commit()
+    assert [int(net.active[:2].sum()), int(net.active[2])] == [90, 10]
+    assert int(net.regrown) == 90 - 2
+
+
 def test_a_dense_net_stays_dense(trial) -> None:
     """Nowhere else to grow: the weights that went come back."""
     run = trial(DSR(sparsity=0.0, every=10, threshold=0.5), 100, SHAPES)
     for _ in run:
         assert run.active == [300, 600, 100]
+
+
+def test_what_comes_back_for_want_of_other_places_is_random_too(trial) -> None:
+    run = trial(DSR(sparsity=0.1, every=10, threshold=1e9), 100, [(20, 10)])
+    _, _, _, before, after = next(iter(run))
+    gone = before[0] & ~after[0]
+    assert gone.sum() == 20  # the places that were off are on now
+    assert gone[:100].any() and gone[100:].any()
 
 
 def test_a_layer_that_fills_up_passes_the_rest_on(trial) -> None:

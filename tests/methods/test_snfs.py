@@ -118,6 +118,17 @@ def test_no_layer_falls_below_the_floor(floor: int) -> None:
     assert net.active.tolist() == [floor, 12 - floor]
 
 
+def test_layers_that_cannot_move_have_their_share_already() -> None:
+    net = made([(2, 10), (4, 10), (4, 10)])
+    method = SNFS(sparsity=0.5, every=10)
+    begin(method, net)
+    net.open(10, net.layers[:2], YES)  # the third had no gradient
+    method.update(net, Clock(10, 100))
+    net.commit()
+    assert [int(net.active[:2].sum()), int(net.active[2])] == [30, 20]
+    assert int(net.regrown) == 5 + 10  # ceil(0.488 * 10) and ceil(0.488 * 20)
+
+
 def test_an_update_not_accepted_moves_nothing() -> None:
     net = made([(2, 10), (4, 10)])
     method = SNFS(sparsity=0.5, every=10)
