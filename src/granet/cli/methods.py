@@ -22,31 +22,40 @@ by `granet methods --markdown` from the registry, `granet.list_methods()`.)
 """
 
 _COLUMNS = """\
-- **when**: when the masks are chosen. Those chosen before or after training then stay, except that `prune-regrow` lets
-  as many weights grow again after its first step. Methods after training start from a finished first run, `trained=`.
-- **score**: what decides which weights stay. LAMP ([Lee et al. 2021](https://arxiv.org/abs/2010.07611)), which
-  `score="lamp"` chooses, is w^2 over the sum of the squares in its layer that are not smaller.
-- **distribution**: how layers share the weights that stay, by default; a method with a field `scope` or `distribution`
-  can change it. Global: all layers are ranked together. Uniform: all have the same density; where pruning is gradual,
-  the last layer keeps at least 20 %. ER: the density goes with (outputs + inputs) / (outputs x inputs). ERK: with the
-  sum of all dimensions of the weight over their product, the kernel's among them. So by ER and ERK small layers stay
-  denser, and may be dense. The pattern N:M gives all layers the same density instead. All methods take all convolution
-  and linear weights unless `exclude` names them. Some authors leave layers dense: the first (`rigl` with the uniform
-  distribution), the first, the last and shortcuts (`dsr`), the last (`set`), shortcuts (`synflow`).
+- **when**: when the masks are chosen. Masks chosen before or after training stay fixed, except that `prune-regrow`
+  regrows as many weights as it pruned after its first step. Methods after training start from a finished first run,
+  `trained=`.
+- **score**: what decides which weights stay. LAMP ([Lee et al. 2021](https://arxiv.org/abs/2010.07611)), chosen by
+  `score="lamp"`, is a weight's square over the sum of all squares in its layer that are not smaller.
+- **distribution**: how layers share the weights that stay, unless a field `scope` or `distribution` says otherwise.
+  - Global: all layers are ranked together.
+  - Uniform: all layers have the same density; where pruning is gradual, the last one keeps at least 20 %.
+  - ER: density is proportional to (outputs + inputs) / (outputs x inputs). Small layers stay denser, and may be dense.
+  - ERK: likewise, with the sum of all dimensions of the weight over their product, including those of the kernel.
 - **growth**: what decides which weights return. Hidden weights are dense values behind those that the model shows, up
   to `sparsifier.finish()`.
 - **target**: exact means that the number of zeros is the one that `sparsity` asks for, to the weight (to the block or
-  group, with a pattern). Otherwise, what sets the sparsity.
-- **patterns**: whole blocks and filters are ranked by the mean size of their weights' scores, to drop and to grow; for
-  `grasp` by the mean with its sign. `deep-r` drops those whose weights, each times its first sign, sum to less than
-  zero. `str` shrinks them as the group lasso does, w relu(1 - threshold / size), with the root mean square for a size;
-  `sis` seeks the least sum of size times number of weights over them, in place of the l1 norm. `vd` cuts them by
-  log(sum of variances / sum of squares). N:M and fan-in ask for a number in each group, which the thresholds of `sis`,
-  `str` and `vd` and the shares of `prune-once` and `prune-regrow` do not give; `dsr` and `snfs` share weights out among
-  layers, which N:M rules out.
+  group, with a pattern). Otherwise the cell says what sets the sparsity.
 - **extra cost**: beyond a dense step and what all methods take: masks, one byte per weight (two where whole filters
   are dropped), and one elementwise operation on the gradients. With `grow_batches` above 1, growth by gradient takes
   one float per weight more. [FLOPs](flops.md) says how training FLOPs are counted.
+
+All methods take all convolution and linear weights unless `exclude` names them. Some authors leave layers dense: the
+first (`rigl` with the uniform distribution), the last (`set`), shortcuts (`synflow`), or all of these (`dsr`).
+
+## With a pattern
+
+[Patterns](patterns.md) keep or drop whole blocks or filters, or a number of weights in each group.
+
+- Blocks and filters are ranked by the mean absolute score of their weights, to drop and to grow; `grasp` takes the mean
+  with its sign.
+- `deep-r` drops those whose weights, each times its first sign, sum to less than zero.
+- `str` shrinks them as the group lasso does, w relu(1 - threshold / size), where size is their root mean square.
+- `sis` minimises the sum over them of size times number of weights, in place of the l1 norm.
+- `vd` cuts them by log(sum of variances / sum of squares).
+- N:M and fan-in ask for a number in each group, which the thresholds of `sis`, `str` and `vd` and the rates of
+  `prune-once` and `prune-regrow` do not give. N:M gives all layers the same density, so it rules out `dsr` and `snfs`,
+  which share weights out among layers.
 
 ## Finding the setting for a sparsity
 

@@ -33,12 +33,12 @@ last epoch of its run, on all test images and in `float32`. It may differ a litt
 in `bfloat16`; the weights of some files are rounded to that as well. `results/logs/RUN.json` has the recipe and the
 course of a run.
 
-The input is a batch of images of shape (N, 3, 32, 32), scaled to [0, 1], then less the mean of their channel
-and divided by its standard deviation:
+The input is a batch of images of shape (N, 3, 32, 32), scaled to [0, 1] and then normalised with the mean
+and the standard deviation of each channel:
 
 {inputs}
-To train one on with its zeros kept, ask for the sparsity it has; that keeps its largest weights, which are all but the
-zeros. The same goes for any network that was trained sparse:
+To continue training and keep the zeros, ask for the sparsity that the network has: its largest weights stay, which are
+all but the zeros. The same works for any network that was trained sparse:
 
 ```python
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)

@@ -22,7 +22,7 @@ from granet.scores import hidden_magnitude
     "gmp-original",
     paper="Zhu & Gupta 2017, arXiv 1710.01878; Gale et al. 2019, arXiv 1902.09574",
     score="magnitude of the hidden weights",
-    growth="magnitude of the hidden weights, which stand still",
+    growth="magnitude of the hidden weights, which are not trained",
     shares="the first layer dense",
     cost="a second copy of the weights",
     dense_to_sparse=True,
@@ -30,7 +30,7 @@ from granet.scores import hidden_magnitude
 )
 @dataclass(frozen=True, kw_only=True)
 class GMPOriginal(Gradual):
-    """Gradual magnitude pruning that only masks: a hidden weight keeps its value and returns if others fall below it.
+    """Gradual magnitude pruning that only masks: a pruned weight keeps its hidden value and may return.
 
     A hidden weight does not change at all: neither gradient nor momentum nor weight decay reaches it. Layers have the
     same sparsity, but the first stays dense and the last is at most 80 % sparse (Gale et al.); the others make up for

@@ -267,7 +267,7 @@ def check_numbers(layer: SparseLayer, values: Tensor, accept: Tensor) -> None:
     if not bool(values.sum().isnan()):  # a tenth of the cost; infinities may make it NaN too
         return
     if bool(values.isnan().any()) and bool(accept) and bool(layer.weight.isfinite().all()):
-        raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must be numbers")
+        raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must not be NaN")
 
 
 def checked_share(ratio: float) -> float:

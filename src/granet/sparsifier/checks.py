@@ -36,7 +36,7 @@ def warn_of_lost_weights(layers: Sequence[SparseLayer]) -> None:
     if lost:
         warnings.warn(
             f"granet: {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: sparse already, but the first "
-            "masks keep zeros there and drop other weights; to take up a training, load the model after sparsify()",
+            "masks keep zeros there and drop other weights; to resume training, load the model after sparsify()",
             stacklevel=4,
         )
 

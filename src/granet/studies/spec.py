@@ -103,9 +103,8 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
     values = {"method": file.shared.method, "branch_epoch": 0, **shared, **own}
     cls = method_class(values["method"])
     if not (cls and cls.needs_trained) and not values["branch_epoch"]:
-        shared = {
-            key: value for key, value in shared.items() if key != "parent"
-        }  # ignored, as any field it does not have
+        # ignored, as any field that the method does not have
+        shared = {key: value for key, value in shared.items() if key != "parent"}
     parent = {**shared, **own}.get("parent")
     if not isinstance(parent, dict):
         return [_recipe(file, shared, own)]

@@ -37,7 +37,7 @@ _JUMP = 0.05
 )
 @dataclass(frozen=True, kw_only=True)
 class SIS(Method):
-    """Subdifferential inclusion: give each layer of a finished first run the least weights that keep its outputs near.
+    """Subdifferential inclusion: shrink the l1 norm of each layer of a finished first run while its outputs stay near.
 
     Each layer by itself gets the weights of smallest l1 norm whose outputs, on ``batches`` batches, stay within
     ``tolerance`` of the original ones (see `granet.methods.sis.inclusion` for the problem, how it is solved, and what
