@@ -1,9 +1,13 @@
 """Grids as files: what they expand to, and one clear line for what is wrong."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import granet
+from granet.methods import registry
+from granet.net import SparseNet
 from granet.studies.spec import read_spec
 from granet.training.recipe import Recipe
 from granet.training.rundir import run_name
@@ -103,6 +107,27 @@ def test_a_parent_has_the_seed_of_its_run(tmp_path: Path) -> None:
     assert [(r.method, r.seed, r.lr) for r in recipes] == [
         (method, seed, lr) for seed in (1, 2) for method, lr in (("dense", 0.1), ("lth", 0.05))
     ]
+
+
+def test_a_parent_may_have_a_field_that_is_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+
+    @registry.register("in-phases", paper="none")
+    @dataclass(frozen=True, kw_only=True)
+    class InPhases(granet.Method):
+        """Has a field of several numbers."""
+
+        phases: tuple[float, ...]
+
+        def begin(self, net: SparseNet) -> None:
+            """Dense."""
+
+    run = 'sparsity = 0.5\n[[runs]]\nmethod = "lth"\nparent = { method = "in-phases", phases = %s }'
+    first, second = read_spec(write(tmp_path, run % "[[0.2, 0.1]]")).recipes
+    assert first.method_fields == {"sparsity": 0.5, "phases": [0.2, 0.1]}
+    assert second.parent == run_name(first)
+    with pytest.raises(ValueError, match="must have one value of 'phases'"):
+        read_spec(write(tmp_path, run % "[[0.2, 0.1], [0.4, 0.0]]"))
 
 
 def test_a_whole_number_makes_no_second_run(tmp_path: Path) -> None:

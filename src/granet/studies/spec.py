@@ -85,17 +85,19 @@ def _recipe_files(path: Path, base: object) -> list[RecipeFile]:
 
 
 def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every choice of one value for each key; for a field that is itself a list, write a list of lists."""
-    choices = []
-    for key, value in table.items():
-        if value == [] and key not in _LISTS:
-            raise ValueError(f"{key}=[]: must have one value or more to try")
-        several = isinstance(value, list)
-        if key in _LISTS:
-            several = several and bool(value) and all(isinstance(item, list) for item in value)
-        choices.append(value if several else [value])
-    for values in itertools.product(*choices):
+    """Every choice of one value for each key."""
+    for values in itertools.product(*(_choices(key, value) for key, value in table.items())):
         yield dict(zip(table, values, strict=True))
+
+
+def _choices(key: str, value: Any) -> list[Any]:
+    """The values to try for a key; for a field that is itself a list, a list of lists."""
+    if value == [] and key not in _LISTS:
+        raise ValueError(f"{key}=[]: must have one value or more to try")
+    several = isinstance(value, list)
+    if key in _LISTS:
+        several = several and bool(value) and all(isinstance(item, list) for item in value)
+    return value if several else [value]
 
 
 def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> list[Recipe]:
@@ -109,10 +111,11 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
     if not isinstance(parent, dict):
         return [_recipe(file, shared, own)]
     for key, value in parent.items():
-        if isinstance(value, list) and key not in _LISTS:
+        if len(_choices(key, value)) > 1:
             raise ValueError(f"parent={parent!r}: must have one value of {key!r}, a run starts from one other")
+    (first_run,) = _grid(parent)
     seed = {"seed": own["seed"]} if "seed" in own else {}
-    first = _recipe(file, {key: value for key, value in shared.items() if key != "parent"}, {**seed, **parent})
+    first = _recipe(file, {key: value for key, value in shared.items() if key != "parent"}, {**seed, **first_run})
     recipe = _recipe(file, shared, {**own, "parent": run_name(first)})
     if recipe.branch_epoch and recipe.branch_epoch not in first.keep:  # found now, not when the parent is trained
         raise ValueError(f"parent={parent!r}: must keep=[{recipe.branch_epoch}], the epoch that a run branches from")
