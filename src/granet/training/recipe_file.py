@@ -64,7 +64,11 @@ def read_recipe_file(path: Path) -> RecipeFile:
         _check_known(path, key, {*known, "methods"})
     _check_table(path, "methods", methods)
     for name, fields in methods.items():
-        _check_known(path, f"methods.{name}", [f"methods.{name}" for name in classes])
+        if name not in classes:
+            raise ValueError(
+                f"{path}: unknown key 'methods.{name}'; the nearest is 'methods.{nearest(name, classes)}'; one of "
+                "your own is known only to a script that imports it"
+            )
         _check_table(path, f"methods.{name}", fields)
         allowed = [f"methods.{name}.{item.name}" for item in dataclasses.fields(classes[name])]
         for key in fields:
