@@ -201,6 +201,43 @@ def test_a_users_own_method_may_make_a_field_itself() -> None:
     assert Mine(0.25).doubled == (0.5,)
 
 
+def test_weights_may_return_in_an_update_of_ones_own_unless_it_says_otherwise() -> None:
+    class Dense(granet.Method):
+        def begin(self, net: object) -> None:
+            pass
+
+    class Growing(Dense):
+        def update(self, net: object, clock: object) -> None:
+            pass
+
+    class Pruning(Growing):
+        regrows = False
+
+    class Again(Pruning):
+        """With the update of its parent."""
+
+    class OtherUpdate(granet.GMP):
+        def update(self, net: object, clock: object) -> None:
+            pass
+
+    class Update:
+        def update(self, net: object, clock: object) -> None:
+            pass
+
+    class Mixed(Update, granet.SNIP):  # type: ignore[misc]
+        """With an update from a class that is no method."""
+
+    classes = (Dense, Growing, Pruning, Again, OtherUpdate, Mixed)
+    assert [cls.regrows for cls in classes] == [False, True, False, False, True, True]
+    assert not granet.GMP.regrows and not granet.SNIP.regrows
+
+
+@pytest.mark.parametrize("fact", ["regrows", "hidden", "growht"])
+def test_what_a_method_says_itself_is_not_told_to_the_registry(fact: str) -> None:
+    with pytest.raises(ValueError, match=f"{fact}=True: register takes score, growth, .*; the class says the rest"):
+        registry.register("mine", paper="none", **{fact: True})
+
+
 class Side(enum.IntEnum):
     LEFT = 1
     RIGHT = 2

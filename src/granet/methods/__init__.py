@@ -14,7 +14,7 @@ from granet.methods.lth import LTH
 from granet.methods.magnitude_init import MagnitudeInit
 from granet.methods.one_shot import OneShot
 from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
-from granet.methods.registry import DENSE, MethodInfo, create_method, list_methods, may_regrow, method_name
+from granet.methods.registry import DENSE, MethodInfo, create_method, list_methods, method_name
 from granet.methods.rigl import RigL, RigLITOP
 from granet.methods.set import SET
 from granet.methods.sis import SIS
@@ -56,6 +56,5 @@ __all__ = [
     "SynFlow",
     "create_method",
     "list_methods",
-    "may_regrow",
     "method_name",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 from torch.optim import Optimizer
@@ -62,6 +62,14 @@ class Method(ABC):
     """It looks at batches before the first step."""
     needs_trained: ClassVar[bool] = False
     """It starts from the state of a finished first run."""
+    regrows: ClassVar[bool] = False
+    """Weights that are gone may return. A class with an ``update`` of its own has True, unless it says otherwise."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        nearest = next(parent for parent in cls.__mro__ if vars(parent).keys() & {"update", "regrows"})
+        if "regrows" not in vars(nearest):  # what a parent says is about its own update
+            cls.regrows = True
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

@@ -25,7 +25,6 @@ from granet.scores import hidden_magnitude
     growth="magnitude of the hidden weights, which are trained on",
     cost="a second copy of the weights",
     dense_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class DPF(Gradual):

@@ -22,7 +22,6 @@ from granet.scores import magnitude, random_elsewhere
     growth="random",
     shares="then by survivors",
     sparse_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class DSR(SparseToSparse):

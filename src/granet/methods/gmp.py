@@ -92,6 +92,7 @@ class GMP(Gradual):
     """Gradual magnitude pruning from a dense start; pruned weights are zeroed and never return."""
 
     takes_pattern: ClassVar[bool] = True
+    regrows: ClassVar[bool] = False
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.prune_to(self.target(clock), self.prune_score, self.share)

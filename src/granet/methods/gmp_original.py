@@ -26,7 +26,6 @@ from granet.scores import hidden_magnitude
     shares="the first layer dense",
     cost="a second copy of the weights",
     dense_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class GMPOriginal(Gradual):

@@ -25,7 +25,6 @@ from granet.scores import gradient, magnitude
     cost="a copy of the gradients on update steps",
     dense_to_sparse=True,
     sparse_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class GraNet(GrowsByGradient, Gradual):

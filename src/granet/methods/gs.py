@@ -32,6 +32,7 @@ class GS(Method):
     rounds: int = 10
 
     takes_pattern: ClassVar[bool] = True
+    regrows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

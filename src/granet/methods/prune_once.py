@@ -67,7 +67,6 @@ class PruneOnce(Method):
     knob="`rate`, all of which grows back",
     cost="a copy of the gradients of one step",
     before_training=True,
-    regrows=True,
     has_target=False,
 )
 @dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,6 @@ class MethodInfo:
     before_training: bool = False
     dense_to_sparse: bool = False
     sparse_to_sparse: bool = False
-    regrows: bool = False
-    """Weights that are gone may return."""
     has_target: bool = True
     """Ends at the sparsity asked for; if false, the sparsity follows from other settings."""
 
@@ -66,6 +64,10 @@ class MethodInfo:
     def target(self) -> str:
         """How the sparsity is set."""
         return "exact" if self.has_target else self.knob
+
+    @property
+    def regrows(self) -> bool:
+        return self.cls.regrows
 
     @property
     def hidden(self) -> bool:
@@ -110,6 +112,11 @@ def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
     if name == DENSE:
         raise ValueError(f"name={name!r}: is that of training without a method; take another")
 
+    known = [field.name for field in dataclasses.fields(MethodInfo) if field.default is not dataclasses.MISSING]
+    for fact, value in facts.items():
+        if fact not in known:
+            raise ValueError(f"{fact}={value!r}: register takes {', '.join(known)}; the class says the rest")
+
     def add(cls: M) -> M:
         if name in _METHODS and _is_ours(_METHODS[name].cls) and not _is_ours(cls):
             raise ValueError(f"name={name!r}: is that of {_METHODS[name].cls.__name__}, which granet has; take another")
@@ -134,11 +141,6 @@ def list_methods() -> list[MethodInfo]:
 def method_name(method: Method) -> str:
     """The registered name of a method, or its class name if it is the user's own."""
     return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
-
-
-def may_regrow(method: Method) -> bool:
-    """Whether an inactive weight may return; assumed to be so for a method that is not registered."""
-    return next((info.regrows for info in _METHODS.values() if info.cls is type(method)), True)
 
 
 def create_method(name: str, **fields: Any) -> Method:

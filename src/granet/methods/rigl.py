@@ -46,7 +46,6 @@ class SparseToSparse(Method):
     growth="gradient",
     cost="a copy of the gradients on update steps",
     sparse_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class RigL(GrowsByGradient, SparseToSparse):
@@ -77,7 +76,6 @@ class RigL(GrowsByGradient, SparseToSparse):
     growth="gradient",
     cost="a copy of the gradients on update steps, one byte per weight",
     sparse_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class RigLITOP(GrowsByGradient, SparseToSparse):

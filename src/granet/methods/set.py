@@ -18,7 +18,6 @@ from granet.scores import magnitude, random
     score="magnitude",
     growth="random",
     sparse_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class SET(SparseToSparse):

@@ -44,7 +44,6 @@ class SparseMomentum(SparseToSparse):
     shares="then by momentum",
     cost="one float per weight, a copy of the gradients on every step",
     sparse_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class SNFS(SparseMomentum):
@@ -86,7 +85,6 @@ class SNFS(SparseMomentum):
     growth="momentum",
     cost="one float per weight, a copy of the gradients on every step",
     sparse_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class SNFSFixed(SparseMomentum):

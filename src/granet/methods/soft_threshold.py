@@ -30,7 +30,6 @@ from granet.scores import magnitude
     knob="`s_init`, and weight decay or `s_decay`; down to `sparsity` in `finish()`, if given",
     cost="a second copy of the weights",
     dense_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class STR(Method):

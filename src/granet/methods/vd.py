@@ -30,7 +30,6 @@ from granet.scores import signal_to_noise
     knob="`kl_scale`; exact in `finish()` if `sparsity` is given",
     cost="twice the trained weights, a second pass through every layer",
     dense_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class VD(Method):

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from granet.clock import Clock
 from granet.layers import SparseLayer, gradients_of
 from granet.masking import all_finite
-from granet.methods import Method, may_regrow
+from granet.methods import Method
 from granet.methods.gradient_memory import take_in
 from granet.net import SparseNet
 from granet.sparsifier.history import History
@@ -51,7 +51,7 @@ class MaskUpdates:
 
     def may_regrow(self, clock: Clock) -> bool:
         """Whether a weight that is gone by now may return."""
-        return self.may_change(clock) and may_regrow(self._method)
+        return self.may_change(clock) and self._method.regrows
 
     def stop(self) -> None:
         """There are no more updates."""

@@ -21,7 +21,6 @@ from granet.scores import random
     growth="random",
     cost="one byte per weight, noise and a mask update on every step",
     sparse_to_sparse=True,
-    regrows=True,
 )
 @dataclass(frozen=True, kw_only=True)
 class DeepR(Method):
