@@ -127,7 +127,7 @@ def test_a_training_from_beginning_to_end(name: str) -> None:
         if records and records[-1].step == step:
             assert records[-1].active == run.active
             assert records[-1].achieved == run.sparsifier.sparsity == (numel - sum(run.active)) / numel
-        if run.sparsifier.method.dense_gradient != "all passes twice":
+        if run.sparsifier.method.dense_passes == 0:
             run.masked_zeros()
     assert bool(records) == bool(run.sparsifier.updates) == (name not in STILL)
     run.sparsifier.finish()
@@ -206,13 +206,12 @@ def test_training_flops_count_the_dense_gradients_that_are_read(name: str, field
         "never": set(),
         "on updates": {step - i for step in updates for i in range(fields.get("grow_batches", 1))},
         "always": every_step,
-        "all passes twice": every_step,
     }[method.dense_gradient]
     undisturbed = final_state(method, set())
     assert same(undisturbed, final_state(method, every_step - counted))
     if counted and name != "prune-regrow":  # a net that was dense regrows all it lost, whatever the gradient
         assert not same(undisturbed, final_state(method, counted))
-    if method.dense_gradient == "all passes twice":
+    if name == "vd":
         assert cost.after(STEPS, run.sparsifier.history).ratio == 2 > 1 > passes[0] / report.dense
     else:
         assert cost.after(STEPS, run.sparsifier.history).flops == 3 * sum(passes) + sum(

@@ -5,11 +5,11 @@ pass through the dense network and f_S of one through the sparse network of that
 
     3 f_S           forward f_S, gradient of the activations f_S, gradient of the active weights f_S
     2 f_S + f_D     where the method needs the gradient of every weight
-    6 f_D           where all weights are in use until the end and every product is made twice: for the means and
-                    for the variances of variational dropout
+    3 n f_D         where all weights are in use until the end and every pass is made n times: n = 2 for the means and
+                    the variances of variational dropout
 
-`Method.dense_gradient` says which steps those are. Finding the new masks, the loss and the optimizer's own arithmetic
-are not counted, nor are passes over data before the first step.
+`Method.dense_gradient` and `Method.dense_passes` (n) say which steps those are. Finding the new masks, the loss and the
+optimizer's own arithmetic are not counted, nor are passes over data before the first step.
 """
 
 from __future__ import annotations
@@ -71,12 +71,18 @@ class TrainingFlops:
     dense_gradient: DenseGradient
     batches: int = 1
     """How many steps' dense gradients an update reads, its own step included; all are counted."""
+    dense_passes: int = 0
+    """How often each pass is made with every weight; 0: once, with the active ones."""
     _known: dict[tuple[int, ...], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.dense_gradient not in get_args(DenseGradient):
             allowed = ", ".join(map(repr, get_args(DenseGradient)))
             raise ValueError(f"dense_gradient={self.dense_gradient!r}: must be one of {allowed}")
+        if self.dense_passes and self.dense_gradient != "always":
+            raise ValueError(
+                f"dense_gradient={self.dense_gradient!r}: must be 'always' with dense_passes={self.dense_passes!r}"
+            )
         self.forward(self.active)
 
     @staticmethod
@@ -84,10 +90,12 @@ class TrainingFlops:
         """For a run of this sparsifier, before its first step; load a saved state afterwards."""
         if sparsifier.step:
             raise ValueError(f"sparsifier.step={sparsifier.step}: must be 0, the masks before the first step count too")
-        active = sparsifier.active
-        memory = sparsifier.method.gradient_memory
+        active, method = sparsifier.active, sparsifier.method
+        memory = method.gradient_memory
         batches = memory.batches if isinstance(memory, MeanGradient) else 1
-        return TrainingFlops(report, tuple(active), tuple(active.values()), sparsifier.method.dense_gradient, batches)
+        return TrainingFlops(
+            report, tuple(active), tuple(active.values()), method.dense_gradient, batches, method.dense_passes
+        )
 
     def forward(self, active: Sequence[int]) -> int:
         """f_S: FLOPs of a forward pass with these numbers of active weights in the layers."""
@@ -126,7 +134,7 @@ class TrainingFlops:
 
     def _stretch(self, steps: int, f_sparse: int) -> int:
         """The cost of steps with the same masks, apart from dense gradients on updates."""
-        if self.dense_gradient == "all passes twice":
-            return steps * 6 * self.report.dense
+        if self.dense_passes:
+            return steps * 3 * self.dense_passes * self.report.dense
         gradient = self.report.dense if self.dense_gradient == "always" else f_sparse
         return steps * (2 * f_sparse + gradient)

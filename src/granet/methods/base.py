@@ -26,7 +26,7 @@ from granet.plain_numbers import plain
 
 __all__ = ["DenseGradient", "Method", "end_step", "periodic", "recorded", "register"]
 
-DenseGradient = Literal["never", "on updates", "always", "all passes twice"]
+DenseGradient = Literal["never", "on updates", "always"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class Method(ABC):
     """It looks at batches before the first step."""
     needs_trained: ClassVar[bool] = False
     """It starts from the state of a finished first run."""
+    dense_passes: ClassVar[int] = 0
+    """How often each pass of a step is made with every weight, whatever the masks say; training FLOPs count by it.
+
+    0: once, and only with the active weights.
+    """
     regrows: ClassVar[bool] = False
     """Weights that are gone may return. A class with an ``update`` of its own has True, unless it says otherwise."""
 
@@ -94,12 +99,9 @@ class Method(ABC):
 
     @property
     def dense_gradient(self) -> DenseGradient:
-        """Which steps need the gradient of every weight, not only of the active ones; training FLOPs count by it.
-
-        ``"all passes twice"``: forward passes use every weight too, whatever the masks say, and each is made twice.
-        """
+        """Which steps need the gradient of every weight, not only of the active ones; training FLOPs count by it."""
         memory = self.gradient_memory
-        if isinstance(memory, Momentum):
+        if self.dense_passes or isinstance(memory, Momentum):
             return "always"
         return "on updates" if self.needs_gradient or memory is not None else "never"
 

@@ -14,7 +14,7 @@ from granet.clock import Clock, Time
 from granet.hidden import Hidden, VariationalNoise
 from granet.layers import SparseLayer
 from granet.masking import all_finite
-from granet.methods.base import DenseGradient, Method, recorded, register
+from granet.methods.base import Method, recorded, register
 from granet.net import SparseNet
 from granet.patterns import units_of
 from granet.scores import signal_to_noise
@@ -60,6 +60,7 @@ class VD(Method):
     """How often a record goes into the history; the masks follow log alpha at every step."""
 
     hidden: ClassVar[bool] = True
+    dense_passes: ClassVar[int] = 2  # for means and for variances; weights that count as pruned are still trained
     takes_pattern: ClassVar[bool] = True
     takes_groups: ClassVar[tuple[str, ...]] = ()
 
@@ -69,11 +70,6 @@ class VD(Method):
         check_number("kl_scale", self.kl_scale, least=0)
         check_number("threshold", self.threshold)
         check_number("log_sigma2", self.log_sigma2)
-
-    @property
-    def dense_gradient(self) -> DenseGradient:
-        """Weights that count as pruned are still trained, and every layer computes variances besides means."""
-        return "all passes twice"
 
     def begin(self, net: SparseNet) -> None:
         """Start dense, except for weights that are mostly noise already."""
