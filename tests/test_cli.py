@@ -146,7 +146,7 @@ def test_methods_lists_all_with_what_they_need(tmp_path: Path) -> None:
     assert max(len(line) for line in lines[: len(rows) + 6]) <= 100
     for info in granet.list_methods():
         assert f"{info.name}: {info.summary} ({info.paper})" in lines
-        flags = [info.needs_batches, info.needs_trained, info.regrows, info.takes_pattern, info.has_target]
+        flags = [info.needs_batches, info.needs_trained, info.regrows, info.takes_pattern, info.exact_target]
         assert cells[info.name] == [info.when, *("yes" if flag else "-" for flag in flags)]
     assert cells["granet"] == ["during, from dense or sparse", "-", "-", "yes", "yes", "yes"]
     assert cells["sis"] == ["after training", "yes", "yes", "-", "yes", "-"]

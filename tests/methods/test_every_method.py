@@ -131,7 +131,7 @@ def test_a_training_from_beginning_to_end(name: str) -> None:
             run.masked_zeros()
     assert bool(records) == bool(run.sparsifier.updates) == (name not in STILL)
     run.sparsifier.finish()
-    if info(name).has_target:
+    if info(name).exact_target:
         assert sum(run.active) == numel - round(numel * SPARSITY)
         assert run.sparsifier.target_sparsity == SPARSITY
     run.masked_zeros()

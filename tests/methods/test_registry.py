@@ -36,7 +36,7 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
             "needs_batches",
             "needs_trained",
             "hidden",
-            "has_target",
+            "exact_target",
         )
     }
     assert capable == {
@@ -48,7 +48,7 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
         "needs_batches": {"grasp", "sis", "snip", "synflow"},
         "needs_trained": AFTER,
         "hidden": HIDDEN,
-        "has_target": set(NAMES) - {"str", "vd", "sis"} - PROBES,
+        "exact_target": set(NAMES) - {"str", "vd", "sis"} - PROBES,
     }
     for info in infos.values():
         assert info.summary
@@ -56,7 +56,7 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
         assert info.paper
         assert info.score
         assert bool(info.growth) == info.regrows
-        assert bool(info.knob) != info.has_target
+        assert info.target == (info.knob or "exact")
         assert info.when in {
             "before training", "during, from dense", "during, from sparse", "during, from dense or sparse",
             "after training",
@@ -232,7 +232,7 @@ def test_weights_may_return_in_an_update_of_ones_own_unless_it_says_otherwise() 
     assert not granet.GMP.regrows and not granet.SNIP.regrows
 
 
-@pytest.mark.parametrize("fact", ["regrows", "hidden", "growht"])
+@pytest.mark.parametrize("fact", ["regrows", "hidden", "has_target", "growht"])
 def test_what_a_method_says_itself_is_not_told_to_the_registry(fact: str) -> None:
     with pytest.raises(ValueError, match=f"{fact}=True: register takes score, growth, .*; the class says the rest"):
         registry.register("mine", paper="none", **{fact: True})

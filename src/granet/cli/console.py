@@ -19,7 +19,7 @@ _FLAGS = {
     "needs_trained": "needs\na run",
     "regrows": "regrows",
     "takes_pattern": "takes\npatterns",
-    "has_target": "exact\ntarget",
+    "exact_target": "exact\ntarget",
 }
 
 

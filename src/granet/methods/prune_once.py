@@ -22,7 +22,6 @@ PAPER = "Liu et al. 2021, arXiv 2106.10404"
     score="magnitude",
     knob="`rate`, a share of what is left",
     before_training=True,
-    has_target=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class PruneOnce(Method):
@@ -67,7 +66,6 @@ class PruneOnce(Method):
     knob="`rate`, all of which grows back",
     cost="a copy of the gradients of one step",
     before_training=True,
-    has_target=False,
 )
 @dataclass(frozen=True, kw_only=True)
 class PruneAndRegenerate(PruneOnce):

@@ -32,14 +32,12 @@ class MethodInfo:
     shares: str = ""
     """How layers share the weights, beyond what the defaults of ``scope`` and ``distribution`` say."""
     knob: str = ""
-    """What sets the sparsity if ``has_target`` is false."""
+    """What sets the sparsity, if the method does not end at the one asked for."""
     cost: str = ""
     """What it takes beyond a dense step and a mask: memory, passes, another run."""
     before_training: bool = False
     dense_to_sparse: bool = False
     sparse_to_sparse: bool = False
-    has_target: bool = True
-    """Ends at the sparsity asked for; if false, the sparsity follows from other settings."""
 
     @property
     def when(self) -> str:
@@ -61,9 +59,14 @@ class MethodInfo:
         return ", ".join(part for part in (shown, self.shares) if part)
 
     @property
+    def exact_target(self) -> bool:
+        """Whether it ends at the sparsity asked for."""
+        return not self.knob
+
+    @property
     def target(self) -> str:
         """How the sparsity is set."""
-        return "exact" if self.has_target else self.knob
+        return self.knob or "exact"
 
     @property
     def regrows(self) -> bool:

@@ -26,7 +26,6 @@ from granet.scores import magnitude
     score="magnitude above a threshold",
     growth="magnitude of the hidden weights above the threshold",
     shares="learned, a threshold for each layer",
-    has_target=False,
     knob="`s_init`, and weight decay or `s_decay`; down to `sparsity` in `finish()`, if given",
     cost="a second copy of the weights",
     dense_to_sparse=True,

@@ -26,7 +26,6 @@ from granet.scores import signal_to_noise
     score="signal to noise",
     growth="signal to noise, until `finish()`",
     shares="learned, one threshold for all layers",
-    has_target=False,
     knob="`kl_scale`; exact in `finish()` if `sparsity` is given",
     cost="twice the trained weights, a second pass through every layer",
     dense_to_sparse=True,

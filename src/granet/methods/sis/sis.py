@@ -31,7 +31,6 @@ _JUMP = 0.05
     paper="Verma & Pesquet 2021, https://sagarverma.github.io/compression",
     score="l1 norm, with the outputs kept",
     shares="one tolerance for all layers",
-    has_target=False,
     knob="exact with `sparsity`, or `tolerance`",
     cost="a first run, the layers' inputs on 4 batches, 120 passes through each for every tolerance tried",
 )
