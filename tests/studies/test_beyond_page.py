@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from granet.studies.beyond_page import BEST, PLAIN, RECIPE, page
-from granet.studies.compare import Comparison, compare, with_spread
+from granet.studies.compare import Comparison, compare, with_deviations
 from granet.studies.results import read_results
 from granet.studies.results_figure import against_flops
 from granet.studies.tables import Cell, cells
@@ -31,7 +31,7 @@ MEASURED = {
 
 
 def test_every_row_is_compared_with_plain_granet() -> None:
-    text = page("beyond", with_spread(list(MEASURED.values()), list(MEASURED.values())))
+    text = page("beyond", with_deviations(list(MEASURED.values()), list(MEASURED.values())))
     spread = math.sqrt((0.5 + 2) / 2)
     plain = lamp = spread / math.sqrt(2)
     assert "## VGG-19 on CIFAR-100, 98%" in text and text.count("\n## ") == 1

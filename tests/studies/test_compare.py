@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from granet.data import load
-from granet.studies.compare import Comparison, Spread, compare, with_spread
+from granet.studies.compare import Comparison, SeedDeviations, compare, with_deviations
 from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
 from granet.studies.results import read_results
@@ -29,20 +29,20 @@ DENSE = Cell("cifar-main", "Dense", "vgg19", "cifar10", 0.0, 93.85)
 
 
 def test_difference_and_its_standard_error() -> None:
-    one = Comparison(CELL, (93.1, 93.3, 93.8), (93.5,), spread=Spread(0.3, 0.2, 0.1))
+    one = Comparison(CELL, (93.1, 93.3, 93.8), (93.5,), deviations=SeedDeviations(0.3, 0.2, 0.1))
     assert one.difference == pytest.approx(0.4)
     assert one.standard_error == pytest.approx(math.sqrt(0.3**2 / 3 + 0.1**2 / 3))
     single, none = replace(one, last=(92.0,)), replace(one, last=())
     assert single.standard_error == pytest.approx(math.sqrt(0.3**2 + 0.1**2 / 3))
     assert none.difference is None and none.standard_error is None
-    assert replace(one, spread=Spread(0.3)).standard_error is None
-    assert one.by_papers_protocol.standard_error == pytest.approx(math.sqrt(0.2**2 + 0.1**2 / 3))
+    assert replace(one, deviations=SeedDeviations(0.3)).standard_error is None
+    assert one.at_best_test_epoch.standard_error == pytest.approx(math.sqrt(0.2**2 + 0.1**2 / 3))
 
 
 def test_a_cell_that_the_paper_does_not_print() -> None:
     cell = Cell("reinit", "GMP", "vgg19", "cifar10", 0.9)
     both = [Comparison(cell, (93.0, 94.0)), Comparison(cell, ())]
-    several, none = with_spread(both, both)
+    several, none = with_deviations(both, both)
     assert several.difference is None
     assert several.standard_error == pytest.approx(math.sqrt(0.5 / 2))
     assert "| GMP | 93.50 ± 0.50, n=2 |" in page("reinit", [several])
@@ -50,23 +50,23 @@ def test_a_cell_that_the_paper_does_not_print() -> None:
     assert "| GMP | 93.50 |" in headline([several], "vgg19", "cifar10")
 
 
-def test_the_spread_is_pooled_over_the_cells_of_a_network_and_data_set() -> None:
+def test_deviations_are_pooled_over_the_cells_of_a_network_and_data_set() -> None:
     mine, other = replace(CELL, std=None), replace(CELL, data="cifar100", std=None)
     several = [Comparison(mine, last, (1.0, 4.0)) for last in ((1.0, 2.0, 3.0), (5.0, 7.0), (9.0,))]
-    last, as_paper = math.sqrt((1.0 * 2 + 2.0 * 1) / 3), math.sqrt(4.5)
+    last, best_on_test = math.sqrt((1.0 * 2 + 2.0 * 1) / 3), math.sqrt(4.5)
     apart = [several[2], Comparison(other, (1.0, 2.0))]
-    assert [one.spread.last for one in with_spread(apart, apart)] == [None, pytest.approx(math.sqrt(0.5))]
+    assert [one.deviations.last for one in with_deviations(apart, apart)] == [None, pytest.approx(math.sqrt(0.5))]
     papers = [Comparison(CELL, ()), Comparison(replace(CELL, std=0.1), (9.0,))]
     paper = math.sqrt((0.3**2 + 0.1**2) / 2)
     for known, expected in (
-        ([*several, *papers], (last, as_paper, paper)),
-        (several, (last, as_paper, as_paper)),  # the paper's are best epochs
+        ([*several, *papers], (last, best_on_test, paper)),
+        (several, (last, best_on_test, best_on_test)),  # the paper's are best epochs
         (papers, (paper, paper, paper)),
     ):
-        assert all(astuple(one.spread) == pytest.approx(expected) for one in with_spread(several, known))
-    assert with_spread(several[:1], [])[0].spread == Spread()
+        assert all(astuple(one.deviations) == pytest.approx(expected) for one in with_deviations(several, known))
+    assert with_deviations(several[:1], [])[0].deviations == SeedDeviations()
     broken = Comparison(mine, (30.0, 92.0), (83.0, 92.1))
-    assert with_spread(several, [*several, broken]) == with_spread(several, several)
+    assert with_deviations(several, [*several, broken]) == with_deviations(several, several)
 
 
 def test_a_cell_has_the_same_standard_error_in_every_table() -> None:
@@ -83,7 +83,7 @@ def test_a_cell_has_the_same_standard_error_in_every_table() -> None:
     paper = math.sqrt(statistics.mean(std**2 for std in theirs))
     for table in TABLES_OF_VGG:
         (one,) = compare([cell for cell in every if (cell.table, cell.row) == (table, "Dense")], results, (0,))
-        assert astuple(one.spread) == pytest.approx((math.sqrt((0.5 + 2.0) / 2), 0.0, paper))
+        assert astuple(one.deviations) == pytest.approx((math.sqrt((0.5 + 2.0) / 2), 0.0, paper))
 
 
 def test_a_table_of_which_only_the_dense_row_was_run_has_all_its_columns() -> None:
@@ -110,8 +110,8 @@ def test_rows_that_the_paper_did_not_run_are_named() -> None:
 
 
 def test_the_same_runs_as_the_paper_would_report_them() -> None:
-    one = Comparison(CELL, (92.5, 92.7), (92.9, 93.3), spread=Spread(0.1, 0.2, 0.1))
-    assert one.by_papers_protocol.difference == pytest.approx(0.1)
+    one = Comparison(CELL, (92.5, 92.7), (92.9, 93.3), deviations=SeedDeviations(0.1, 0.2, 0.1))
+    assert one.at_best_test_epoch.difference == pytest.approx(0.1)
     text = page("cifar-main", [one])
     assert "| GMP | 92.60, n=2 (-0.40 ± 0.09) |" in text and "| GMP | 93.10, n=2 (+0.10 ± 0.15) |" in text
     assert "(in the median run 0.50 higher)" in text
@@ -120,9 +120,9 @@ def test_the_same_runs_as_the_paper_would_report_them() -> None:
 
 
 def test_cells_clearly_below_the_paper_are_named() -> None:
-    spread = Spread(0.1, 0.1, 0.1)
-    far, near = Comparison(CELL, (92.5,), (92.6,), spread=spread), Comparison(CELL, (92.8,), (92.9,), spread=spread)
-    assert below([far, near, replace(far, spread=Spread()), replace(far, last=())]) == [far]
+    far = Comparison(CELL, (92.5,), (92.6,), deviations=SeedDeviations(0.1, 0.1, 0.1))
+    near = replace(far, last=(92.8,), best_on_test=(92.9,))
+    assert below([far, near, replace(far, deviations=SeedDeviations()), replace(far, last=())]) == [far]
     told = "-0.50 ± 0.12 at 90% (-0.40 ± 0.12 by the paper's protocol)"
     assert page("cifar-main", [far, near]).count(f"GMP**: {told}. Not explained yet.") == 1
     farther = replace(far, cell=replace(CELL, sparsity=0.95))
@@ -131,9 +131,9 @@ def test_cells_clearly_below_the_paper_are_named() -> None:
     assert "below the paper" not in page("cifar-main", [near])
 
 
-def test_a_cell_of_which_some_runs_broke_down_has_a_spread_of_its_own() -> None:
-    one = Comparison(CELL, (30.0, 92.0), (83.0, 92.0), spread=Spread(0.1, 0.1, 0.0))
-    assert one.own_error == pytest.approx(31.0) and one.by_papers_protocol.own_error == pytest.approx(4.5)
+def test_a_cell_of_which_some_runs_broke_down_has_a_deviation_of_its_own() -> None:
+    one = Comparison(CELL, (30.0, 92.0), (83.0, 92.0), deviations=SeedDeviations(0.1, 0.1, 0.0))
+    assert one.own_error == pytest.approx(31.0) and one.at_best_test_epoch.own_error == pytest.approx(4.5)
     assert below([one]) == [one]  # though it is within two standard errors
     assert "| GMP | 61.00, n=2 (-32.00 ± 31.00) |" in page("cifar-main", [one])
 
@@ -147,7 +147,7 @@ def test_results_find_their_cells() -> None:
     recipe = CELL.recipes(1)[-1]
     results = {run_name(recipe): {"accuracy_last": "93.5", "accuracy_as_paper": "93.6", "test_flops": ""}}
     (one,) = compare([CELL], results, seeds=(0, 1, 2))
-    assert (one.last, one.as_paper, one.test_flops) == ((93.5,), (93.6,), ())
+    assert (one.last, one.best_on_test, one.test_flops) == ((93.5,), (93.6,), ())
     assert "| GMP | 93.50 (93.00) |" in headline([one], "vgg19", "cifar10")
     assert f"93.50, n=1 (+0.50 ± {one.standard_error:.2f})" in page("cifar-main", [one])
 

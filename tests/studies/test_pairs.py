@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from granet.studies.compare import Comparison, Spread, lead, mean_lead
+from granet.studies.compare import Comparison, SeedDeviations, lead, mean_lead
 from granet.studies.pairs import pairs_section
 from granet.studies.tables import Cell
 
@@ -14,9 +14,11 @@ DEVIATION = 0.3
 
 
 def cell(
-    row: str, sparsity: float, printed: float | None, *ours: float, spread: float | None = DEVIATION
+    row: str, sparsity: float, printed: float | None, *ours: float, deviation: float | None = DEVIATION
 ) -> Comparison:
-    return Comparison(Cell("cifar-main", row, "vgg19", "cifar10", sparsity, printed), ours, spread=Spread(spread))
+    return Comparison(
+        Cell("cifar-main", row, "vgg19", "cifar10", sparsity, printed), ours, deviations=SeedDeviations(deviation)
+    )
 
 
 def test_a_lead_and_its_standard_error() -> None:
@@ -24,7 +26,7 @@ def test_a_lead_and_its_standard_error() -> None:
     points, error = lead(one, other)
     assert points == pytest.approx(0.4)
     assert error == pytest.approx(DEVIATION * math.sqrt(1 / 2 + 1))  # the paper's seeds have no part in it
-    assert lead(one, cell("GMP", 0.9, 93.6, 93.1, spread=None))[1] is None
+    assert lead(one, cell("GMP", 0.9, 93.6, 93.1, deviation=None))[1] is None
 
 
 def test_the_mean_of_leads_is_surer_than_each() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from granet.studies.compare import Comparison, Spread, compare
+from granet.studies.compare import Comparison, SeedDeviations, compare
 from granet.studies.results import read_results
 from granet.studies.tables import Cell, cells
 from granet.studies.zoo_page import REMARKS, page
@@ -23,7 +23,7 @@ def test_every_method_has_a_line() -> None:
 
 def test_rows_clearly_below_the_paper_are_named() -> None:
     far, near = (
-        replace(row(*one), as_paper=(one[2],), spread=Spread(0.1, 0.1, 0.1))
+        replace(row(*one), best_on_test=(one[2],), deviations=SeedDeviations(0.1, 0.1, 0.1))
         for one in (("Deep-R", 93.43, 92.9), ("SET", 93, 93))
     )
     assert page("zoo", [near, far]).count("Not explained yet") == 1

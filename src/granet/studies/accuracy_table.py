@@ -31,8 +31,8 @@ class AccuracyTable:
     figure: Callable[[Sequence[Comparison], Path], None] | None = against_sparsity
     readme: bool = False
     """Whether its measured part is shown in the README."""
-    whole: tuple[int, ...] = SEEDS
-    """The seeds of the whole table, run unless others are chosen."""
+    default_seeds: tuple[int, ...] = SEEDS
+    """The seeds that are run unless others are chosen."""
 
     def __post_init__(self) -> None:
         every = list(cells(self.name))
@@ -55,7 +55,7 @@ class AccuracyTable:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return self.selection.seeds or self.whole
+        return self.selection.seeds or self.default_seeds
 
     def missing(self, done: Collection[str], out: Path) -> list[Recipe]:
         found: dict[Recipe, None] = {}

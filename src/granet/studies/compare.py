@@ -15,12 +15,12 @@ PAPER_SEEDS = 3
 
 
 @dataclass(frozen=True)
-class Spread:
+class SeedDeviations:
     """Standard deviations of runs that differ only in their seed; None if unknown."""
 
     last: float | None = None
     """Of our last epochs."""
-    as_paper: float | None = None
+    best_on_test: float | None = None
     """Of our best test epochs."""
     paper: float | None = None
     """Of the numbers that the paper averages."""
@@ -33,15 +33,15 @@ class Comparison:
     cell: Cell
     last: tuple[float, ...]
     """Test accuracy of the last epoch, in percent."""
-    as_paper: tuple[float, ...] = ()
+    best_on_test: tuple[float, ...] = ()
     """Test accuracy of the best test epoch at the final sparsity, in percent."""
     test_flops: tuple[float, ...] = ()
     """Of inference, as shares of the dense network's."""
     train_flops: tuple[float, ...] = ()
     sparsities: tuple[float, ...] = ()
     """That the networks ended with."""
-    spread: Spread = Spread()
-    """Over seeds, from :func:`with_spread`."""
+    deviations: SeedDeviations = SeedDeviations()
+    """Over seeds, from :func:`with_deviations`."""
 
     @property
     def difference(self) -> float | None:
@@ -54,22 +54,24 @@ class Comparison:
         """The standard error of the difference, or of our mean where the paper prints nothing."""
         if self.cell.accuracy is None:
             return self.own_error
-        return _together([self.own_error, _of_mean(self.spread.paper, PAPER_SEEDS)])
+        return _combined([self.own_error, _error_of_mean(self.deviations.paper, PAPER_SEEDS)])
 
     @property
     def own_error(self) -> float | None:
         """The standard error of our mean."""
-        return _of_mean(statistics.stdev(self.last) if self.broke_down else self.spread.last, len(self.last))
+        return _error_of_mean(statistics.stdev(self.last) if self.broke_down else self.deviations.last, len(self.last))
 
     @property
     def broke_down(self) -> bool:
-        """Whether training broke down for some seeds: the spread of other cells says nothing about these."""
+        """Whether training broke down for some seeds: the deviations of other cells say nothing about these."""
         return _far_apart(self.last)
 
     @property
-    def by_papers_protocol(self) -> Comparison:
-        """The same with the best test epoch in place of the last one."""
-        return replace(self, last=self.as_paper, spread=replace(self.spread, last=self.spread.as_paper))
+    def at_best_test_epoch(self) -> Comparison:
+        """The same by the paper's protocol: the best test epochs take the place of ``last``."""
+        return replace(
+            self, last=self.best_on_test, deviations=replace(self.deviations, last=self.deviations.best_on_test)
+        )
 
 
 Lead = tuple[float, float | None]
@@ -78,26 +80,26 @@ Lead = tuple[float, float | None]
 
 def lead(one: Comparison, other: Comparison) -> Lead:
     """How far the mean of one cell's runs is above that of another's."""
-    return statistics.mean(one.last) - statistics.mean(other.last), _together([one.own_error, other.own_error])
+    return statistics.mean(one.last) - statistics.mean(other.last), _combined([one.own_error, other.own_error])
 
 
 def mean_lead(leads: Sequence[Lead]) -> Lead:
     """Of leads that have no run in common."""
-    error = _together([error for _, error in leads])
+    error = _combined([error for _, error in leads])
     return statistics.mean(points for points, _ in leads), None if error is None else error / len(leads)
 
 
-def _of_mean(spread: float | None, runs: int) -> float | None:
-    return spread / math.sqrt(runs) if runs and spread is not None else None
+def _error_of_mean(deviation: float | None, runs: int) -> float | None:
+    return deviation / math.sqrt(runs) if runs and deviation is not None else None
 
 
-def _together(errors: Sequence[float | None]) -> float | None:
+def _combined(errors: Sequence[float | None]) -> float | None:
     known = [error for error in errors if error is not None]
     return math.hypot(*known) if len(known) == len(errors) else None
 
 
 def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], seeds: Sequence[int]) -> list[Comparison]:
-    """Each cell with the available results, and with a spread that is the same in every table."""
+    """Each cell with the available results, and with deviations that are the same in every table."""
     known: dict[tuple[str, ...], Comparison] = {}
     for table in ROWS:
         for cell in tables.cells(table):
@@ -105,7 +107,7 @@ def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], see
             if names and (names not in known or cell.std is not None):  # a cell that is in several tables counts once
                 known[names] = _measured(cell, names, results)
     compared = [_measured(cell, _runs(cell, seeds), results) for cell in cells]
-    return with_spread(compared, list(known.values()))
+    return with_deviations(compared, list(known.values()))
 
 
 def _runs(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
@@ -115,22 +117,22 @@ def _runs(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
 
 def _measured(cell: Cell, names: Sequence[str], results: Mapping[str, Mapping[str, str]]) -> Comparison:
     rows = [results[name] for name in names if name in results]
-    last, as_paper, inference, training, sparsities = (
+    last, best_on_test, inference, training, sparsities = (
         tuple(float(row[name]) for row in rows if row.get(name))
         for name in ("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops", "sparsity_achieved")
     )
-    return Comparison(cell, last, as_paper, inference, training, sparsities)
+    return Comparison(cell, last, best_on_test, inference, training, sparsities)
 
 
-def with_spread(comparisons: Sequence[Comparison], known: Sequence[Comparison]) -> list[Comparison]:
-    """Each with the spread of its network and data set.
+def with_deviations(comparisons: Sequence[Comparison], known: Sequence[Comparison]) -> list[Comparison]:
+    """Each with the deviations of its network and data set.
 
     Few seeds say little about one cell, so deviations are pooled: ours over the known cells that we ran with two or
     more seeds, the paper's over those for which it prints one. The two are kept apart because the last epoch varies
     more than the best one. Where one is missing, the other is used.
     """
-    spreads = {place: _spread(cells) for place, cells in _by_place(known).items()}
-    return [replace(one, spread=spreads.get(_place(one), Spread())) for one in comparisons]
+    deviations = {place: _deviations(cells) for place, cells in _by_place(known).items()}
+    return [replace(one, deviations=deviations.get(_place(one), SeedDeviations())) for one in comparisons]
 
 
 def _by_place(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[Comparison]]:
@@ -144,14 +146,14 @@ def _place(one: Comparison) -> tuple[str, str]:
     return one.cell.model, one.cell.data
 
 
-def _spread(cells: Sequence[Comparison]) -> Spread:
+def _deviations(cells: Sequence[Comparison]) -> SeedDeviations:
     last = _pooled([_variance(one.last) for one in cells])
-    as_paper = _pooled([_variance(one.as_paper) for one in cells])
+    best_on_test = _pooled([_variance(one.best_on_test) for one in cells])
     paper = _pooled([(one.cell.std**2, PAPER_SEEDS - 1) for one in cells if one.cell.std is not None])
-    return Spread(
+    return SeedDeviations(
         paper if last is None else last,
-        paper if as_paper is None else as_paper,
-        as_paper if paper is None else paper,
+        paper if best_on_test is None else best_on_test,
+        best_on_test if paper is None else paper,
     )
 
 
@@ -159,7 +161,7 @@ Variance = tuple[float, int]
 """And its degrees of freedom."""
 
 BROKEN = 5.0
-"""If runs of one cell differ by more points than this, some broke down; such a cell is no measure of the spread."""
+"""If runs of one cell differ by more points than this, some broke down; such a cell has no part in the deviations."""
 
 
 def _far_apart(runs: Sequence[float]) -> bool:

@@ -17,7 +17,7 @@ Name = Literal["cifar-main", "zoo", "cifar-uniform", "retraining", "reinit", "be
 
 TABLES: Mapping[Name, Callable[[Selection], Table]] = {
     "cifar-main": partial(AccuracyTable, "cifar-main", readme=True),
-    "zoo": partial(AccuracyTable, "zoo", page=zoo_page.page, figure=None, whole=(0,)),
+    "zoo": partial(AccuracyTable, "zoo", page=zoo_page.page, figure=None, default_seeds=(0,)),
     "cifar-uniform": partial(AccuracyTable, "cifar-uniform"),
     "retraining": partial(AccuracyTable, "retraining"),
     "reinit": partial(AccuracyTable, "reinit"),

@@ -26,7 +26,7 @@ _UNPRINTED = """\
 Each cell: our test accuracy of the last epoch in percent, mean over n seeds ± its standard error. The paper prints
 no numbers here. `-` is not run yet.
 """
-_SPREAD = f"""\
+_ERRORS = f"""\
 Standard errors come from two deviations over seeds for all cells of a network and data set: ours, pooled over those of
 every table that we ran with several seeds, and the paper's, over those for which it prints one. So a cell with one seed
 has an error too. Where one of the two is not known the other stands in; without either there is no error. A cell whose
@@ -38,7 +38,7 @@ a deviation of its own.
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page of one table, with its figure if anything was measured."""
     printed = any(one.cell.accuracy is not None for one in comparisons)
-    parts = [heading(table), _PRINTED if printed else _UNPRINTED, *_borrowed(comparisons), _SPREAD]
+    parts = [heading(table), _PRINTED if printed else _UNPRINTED, *_borrowed(comparisons), _ERRORS]
     if measured(comparisons):
         parts.append(f"![accuracy against sparsity]({table}.png)\n")
     for model, data in dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons):
@@ -46,7 +46,7 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         parts.append(f"## {NAMES[model]} on {NAMES[data]}\n")
         parts.append(_table(part))
         if printed and measured(part):
-            parts.append(_by_papers_protocol(part))
+            parts.append(_best_on_test_section(part))
             if compared := pairs_section(*arranged(part)[1:]):
                 parts.append(compared)
     return "\n".join([*parts, *exceptions(comparisons)])
@@ -71,10 +71,10 @@ def headline(comparisons: Sequence[Comparison], model: str, data: str) -> str:
     dense, columns, rows = arranged(of(comparisons, model, data))
     lines = [(in_full(model, data), *(f"{column:.0%}" for column in columns))]
     if dense is not None:
-        lines.append(("Dense", _short(dense)))
+        lines.append(("Dense", _short_cell(dense)))
     for name, cells in rows.items():
         if any(one.last for one in cells):
-            lines.append((name, *map(_short, cells)))
+            lines.append((name, *map(_short_cell, cells)))
     return markdown_table(lines)
 
 
@@ -129,16 +129,16 @@ def _table(part: Sequence[Comparison], every_row: bool = True) -> str:
     dense, columns, rows = arranged(part)
     lines = [("method", *(f"{column:.0%}" for column in columns))]
     if dense is not None and (every_row or dense.last):
-        lines.append(("Dense", _whole(dense)))
+        lines.append(("Dense", _cell(dense)))
     for name, cells in rows.items():
         if every_row or any(one.last for one in cells):
-            lines.append((name, *map(_whole, cells)))
+            lines.append((name, *map(_cell, cells)))
     return markdown_table(lines)
 
 
-def _by_papers_protocol(part: Sequence[Comparison]) -> str:
+def _best_on_test_section(part: Sequence[Comparison]) -> str:
     """The rows that were run, as the paper would have reported them, and how far they are from it together."""
-    chosen = [one.by_papers_protocol for one in part]
+    chosen = [one.at_best_test_epoch for one in part]
     higher = f"in the median run {_higher(part):.2f} higher"
     parts = [
         f"By the paper's protocol, the best test epoch at the final sparsity ({higher}):\n",
@@ -155,15 +155,17 @@ def _by_papers_protocol(part: Sequence[Comparison]) -> str:
 
 def _higher(part: Iterable[Comparison]) -> float:
     """By how many points the best test epoch is above the last one: a median, since a run may break down at its end."""
-    return statistics.median(a - b for one in part for a, b in zip(one.as_paper, one.last, strict=True))
+    return statistics.median(a - b for one in part for a, b in zip(one.best_on_test, one.last, strict=True))
 
 
-def _whole(one: Comparison) -> str:
+def _cell(one: Comparison) -> str:
+    """Of the page's table: ours and the difference from the paper, or the paper's number alone."""
     printed = one.cell.accuracy
     missing = "-" if one.cell.recipes(0) else "no recipe yet"
     return in_words(one) if one.last or printed is None else f"{missing} (paper {printed:.2f})"
 
 
-def _short(one: Comparison) -> str:
+def _short_cell(one: Comparison) -> str:
+    """Of the README's table: ours, and the paper's number."""
     ours = f"{statistics.mean(one.last):.2f}" if one.last else "-"
     return ours if one.cell.accuracy is None else f"{ours} ({one.cell.accuracy:.2f})"

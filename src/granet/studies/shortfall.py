@@ -65,7 +65,7 @@ def below(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 def why(one: Comparison) -> str:
     """The reason, or that none is known yet."""
-    if not _short_of(one.by_papers_protocol):
+    if not _short_of(one.at_best_test_epoch):
         return PROTOCOL
     row = (one.cell.row, one.cell.data)
     return WHY.get((*row, one.cell.table), WHY.get(row, "Not explained yet."))
@@ -79,7 +79,7 @@ def section(cells: Sequence[Comparison]) -> str:
         cell = one.cell
         row = f"{in_full(cell.model, cell.data)}, {cell.row}"
         at = f" at {cell.sparsity:.0%}" if cell.sparsity else ""
-        told = f"{difference(one)}{at} ({difference(one.by_papers_protocol)} by the paper's protocol)"
+        told = f"{difference(one)}{at} ({difference(one.at_best_test_epoch)} by the paper's protocol)"
         lines.setdefault((row, why(one)), []).append(told)
     told = "".join(f"- **{row}**: {', '.join(each)}. {reason}\n" for (row, reason), each in lines.items())
     return f"## Clearly below the paper\n\n{_WHICH}\n{told}"
