@@ -18,7 +18,7 @@ from granet.kernels import global_search as everywhere, keyed_noise as noise, ma
 from granet.kernels.digits import END, STEPS
 from granet.kernels.layer_table import BLOCK, PIECE, Cut
 from granet.methods.deep_r import langevin_triton as langevin
-from granet.training import narrow_triton as narrow
+from granet.training import narrow_conv_triton as narrow
 
 def widths(kernel, aligned, types, **constants):
     "How many bytes the loads and stores of a block move at once: those with a predicate."

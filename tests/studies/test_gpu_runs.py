@@ -15,7 +15,7 @@ from granet.studies import jobs
 from granet.studies.jobs import Place
 from granet.studies.spec import read_spec
 from granet.training import Recipe, Run, RunDir, Training
-from granet.training.gate import GATE
+from granet.training.gpu_gate import GATE
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="a step is replayed on a GPU only")
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
+from granet.training.bfloat16_weights import RoundedWeights
 from granet.training.compiled import compiled
-from granet.training.rounded import RoundedWeights
 from granet.training.step import loss_function
 
 Graphs = list[fx.GraphModule]

@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 import granet
 from granet.training import graph
+from granet.training.bfloat16_weights import RoundedWeights
 from granet.training.graph import GraphStep, clipping_scale, masked_sgd
-from granet.training.rounded import RoundedWeights
 from granet.training.step import eager_step, loss_function
 
 

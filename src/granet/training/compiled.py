@@ -24,14 +24,14 @@ SETTINGS = {
 
 
 @cache
-def compiled(function: Callable[..., Any], beside: bool = False) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], side_stream: bool = False) -> Callable[..., Any]:
     """The function, compiled anew for every kind of arguments that it meets.
 
-    ``beside``: its weight gradients are computed on a stream of their own.
+    ``side_stream``: its weight gradients are computed on a stream of their own.
     """
     options: dict[str, Any] = {}
-    if beside:
-        from granet.training.beside import OPTIONS  # torch's compiler comes with it
+    if side_stream:
+        from granet.training.side_stream import OPTIONS  # torch's compiler comes with it
 
         options = OPTIONS
     compile = torch.compile(function, dynamic=False, options=options)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from granet.hidden import as_it_is
 from granet.sparsifier import Sparsifier
+from granet.training.bfloat16_weights import RoundedWeights, counted_apart
 from granet.training.compiled import compiled
 from granet.training.device import alone, kernels_tried
-from granet.training.gate import GATE
-from granet.training.rounded import RoundedWeights, counted_apart
+from granet.training.gpu_gate import GATE
 from granet.training.step import Loss
 
 FIRST = -1

@@ -16,17 +16,17 @@ from torch import nn
 
 from granet.data.dataset import ImageSet
 from granet.training.average import Average
+from granet.training.bfloat16_weights import RoundedWeights, rounded_weights
 from granet.training.cost import Cost
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
-from granet.training.gate import GATE
+from granet.training.gpu_gate import GATE
 from granet.training.graph import GraphStep
 from granet.training.learning_rate import learning_rate
-from granet.training.leash import cuda_leash
 from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
-from granet.training.rounded import RoundedWeights, rounded_weights
+from granet.training.run_ahead import cuda_run_ahead_limit
 from granet.training.setup import attach_method, check_no_extras, check_outputs, make_model, make_sgd, traces_model
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
@@ -96,7 +96,7 @@ class Training:
                 self._load(state)  # before the step is made: a captured step keeps using the present tensors
             self._learning_rate = self._held_rate() if recipe.hold else learning_rate(recipe, clock)
             self._step = self._make_step()
-            self._leash = cuda_leash() if device.type == "cuda" else None
+            self._run_ahead_limit = cuda_run_ahead_limit() if device.type == "cuda" else None
 
     @property
     def final_model(self) -> nn.Module:
@@ -148,8 +148,8 @@ class Training:
             self._average.update()
         if self._observers:
             self._observers.after_step()
-        if self._leash:
-            self._leash()
+        if self._run_ahead_limit:
+            self._run_ahead_limit()
         self._batch += 1
 
     def _end(self) -> None:

@@ -14,7 +14,7 @@ import torch
 from granet.training.checkpoint import keep_state, load_checkpoint, load_kept, remove_checkpoints, save_checkpoint
 from granet.training.feeds import Data
 from granet.training.fingerprint import fingerprint
-from granet.training.gate import GATE
+from granet.training.gpu_gate import GATE
 from granet.training.loggers import Logger, logging_to
 from granet.training.loop import Training
 from granet.training.recipe import Recipe

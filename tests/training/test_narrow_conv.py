@@ -9,8 +9,8 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 from granet.models import create_model
-from granet.training import narrow_triton
-from granet.training.narrow import NarrowConvolutions, convolution
+from granet.training import narrow_conv_triton
+from granet.training.narrow_conv import NarrowConvolutions, convolution
 from granet.training.step import loss_and_sums
 
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
@@ -19,8 +19,8 @@ DEVICE, DTYPE = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small images take several of them, and a part of one."""
-    monkeypatch.setattr(narrow_triton, "BLOCKS", (16, 32))
-    monkeypatch.setattr(narrow_triton, "PROGRAMS", 4)
+    monkeypatch.setattr(narrow_conv_triton, "BLOCKS", (16, 32))
+    monkeypatch.setattr(narrow_conv_triton, "PROGRAMS", 4)
 
 
 def whole(shape: tuple[int, ...]) -> Tensor:
@@ -96,7 +96,7 @@ def test_full_blocks(channels: int) -> None:
 )
 def test_which_are_narrow(module: nn.Conv2d, side: int, ours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
-    monkeypatch.setattr("granet.training.narrow.convolution", lambda images, weight, stride: called.append(stride))
+    monkeypatch.setattr("granet.training.narrow_conv.convolution", lambda images, weight, stride: called.append(stride))
     with autocast(), NarrowConvolutions():
         module(torch.zeros(1, module.in_channels, side, side))
     assert called == ([module.stride[0]] if ours else [])
@@ -128,7 +128,7 @@ def test_calls_of_other_kinds_are_left_alone() -> None:
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.training.narrow.convolution", None)
+    monkeypatch.setattr("granet.training.narrow_conv.convolution", None)
 
 
 @pytest.mark.usefixtures("broken")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from granet.training.gate import Gate
+from granet.training.gpu_gate import Gate
 
 
 def test_nobody_works_while_one_is_alone() -> None:

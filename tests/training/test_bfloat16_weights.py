@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from granet.models import create_model
-from granet.training.rounded import rounded_weights
+from granet.training.bfloat16_weights import rounded_weights
 from granet.training.step import loss_function
 
 Body = Callable[["Net", Tensor], Tensor]

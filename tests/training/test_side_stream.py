@@ -9,8 +9,8 @@ from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional
 
-from granet.training import beside
-from granet.training.beside import GradientsBeside
+from granet.training import side_stream
+from granet.training.side_stream import GradientsOnSideStream
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -43,7 +43,7 @@ def test_gradients_that_nothing_waits_for_are_made_apart(net: Net, apart: int) -
     called: list[str] = []
 
     def backward(graph: fx.GraphModule, _: Any) -> Callable[..., Any]:
-        GradientsBeside()(graph.graph)
+        GradientsOnSideStream()(graph.graph)
         graph.graph.lint()
         graph.recompile()
         called.extend(str(node.target) for node in graph.graph.nodes)
@@ -68,14 +68,14 @@ def test_gradients_that_nothing_waits_for_are_made_apart(net: Net, apart: int) -
 @pytest.mark.parametrize("kept", [2**31, 0])
 def test_in_a_captured_backward_pass(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many layers, so that memory would be used again too early if it could."""
-    monkeypatch.setattr(beside, "KEPT", kept)
+    monkeypatch.setattr(side_stream, "KEPT", kept)
     torch.manual_seed(0)
     layers = [
         nn.Sequential(nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()) for _ in range(12)
     ]
     net = nn.Sequential(*layers).to(DEVICE, torch.float64).to(memory_format=torch.channels_last)
     images = torch.randn(16, 32, 16, 16, device=DEVICE, dtype=torch.float64, requires_grad=True)
-    compiled = torch.compile(lambda images: net(images).square().mean(), dynamic=False, options=beside.OPTIONS)
+    compiled = torch.compile(lambda images: net(images).square().mean(), dynamic=False, options=side_stream.OPTIONS)
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

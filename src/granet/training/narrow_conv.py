@@ -47,33 +47,33 @@ def _is_narrow(images: Tensor, weight: Tensor) -> bool:
 @torch.library.custom_op("granet::narrow_convolution", mutates_args=())
 def convolution(images: Tensor, weight: Tensor, stride: int) -> Tensor:
     """3x3, with a border of one."""
-    from granet.training import narrow_triton
+    from granet.training import narrow_conv_triton
 
     conv = _conv(images.shape, weight.shape, stride)
     out = _empty(images, (len(images), conv.outputs, conv.out_height, conv.out_width))
-    narrow_triton.forward(_last(images), _last(weight), out, conv)
+    narrow_conv_triton.forward(_last(images), _last(weight), out, conv)
     return out
 
 
 @torch.library.custom_op("granet::narrow_input_gradient", mutates_args=())
 def _input_gradient(gradient: Tensor, weight: Tensor, height: int, width: int, stride: int) -> Tensor:
-    from granet.training import narrow_triton
+    from granet.training import narrow_conv_triton
 
     shape = (len(gradient), weight.shape[1], height, width)
     out = _empty(gradient, shape)
-    narrow_triton.input_gradient(_last(gradient), _last(weight), out, _conv(shape, weight.shape, stride))
+    narrow_conv_triton.input_gradient(_last(gradient), _last(weight), out, _conv(shape, weight.shape, stride))
     return out
 
 
 @torch.library.custom_op("granet::narrow_weight_gradient", mutates_args=())
 def _weight_gradient(images: Tensor, gradient: Tensor, stride: int) -> Tensor:
     """[parts, outputs, 3, 3, inputs], which add up to it."""
-    from granet.training import narrow_triton
+    from granet.training import narrow_conv_triton
 
     outputs, inputs = gradient.shape[1], images.shape[1]
     parts = _parts(images, gradient, stride)
     conv = _conv(images.shape, (outputs, inputs, 3, 3), stride)
-    narrow_triton.weight_gradient(_last(images), _last(gradient), parts, conv)
+    narrow_conv_triton.weight_gradient(_last(images), _last(gradient), parts, conv)
     return parts
 
 
@@ -89,7 +89,7 @@ def _(gradient: Tensor, weight: Tensor, height: int, width: int, stride: int) ->
 
 
 def _parts(images: Tensor, gradient: Tensor, stride: int) -> Tensor:
-    from granet.training.narrow_triton import parts_of
+    from granet.training.narrow_conv_triton import parts_of
 
     parts = parts_of(gradient.numel() // gradient.shape[1])
     shape = (parts, gradient.shape[1], 3, 3, images.shape[1])
@@ -119,7 +119,7 @@ convolution.register_autograd(_backward, setup_context=_keep)
 
 
 def _conv(images: Any, weight: Any, stride: int) -> Any:
-    from granet.training.narrow_triton import Conv
+    from granet.training.narrow_conv_triton import Conv
 
     (_, _, height, width), (outputs, inputs, *_) = images, weight
     return Conv(height, width, (height - 1) // stride + 1, (width - 1) // stride + 1, stride, inputs, outputs)

@@ -1,6 +1,6 @@
 """Which step is waited for, by events that say what they are asked."""
 
-from granet.training.leash import Leash
+from granet.training.run_ahead import RunAheadLimit
 
 
 class Said:
@@ -17,8 +17,8 @@ class Said:
 
 def test_the_host_waits_for_the_step_so_many_before() -> None:
     log: list[tuple[str, int]] = []
-    leash = Leash([Said(log) for _ in range(3)])
+    limit = RunAheadLimit([Said(log) for _ in range(3)])
     for _ in range(7):
-        leash()
+        limit()
     assert [step for what, step in log if what == "wait"] == [-1, -1, -1, 0, 1, 2, 3]
     assert [step for what, step in log if what == "record"] == list(range(7))

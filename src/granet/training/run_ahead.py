@@ -20,7 +20,7 @@ class Event(Protocol):
     def synchronize(self) -> None: ...
 
 
-class Leash:
+class RunAheadLimit:
     """Called after each step: with n events, waits until the n-th step before this one is done.
 
     Without it the host hands the GPU a whole epoch at once. Whatever must wait until the GPU is idle, such as an
@@ -36,6 +36,6 @@ class Leash:
         event.record()
 
 
-def cuda_leash() -> Leash:
+def cuda_run_ahead_limit() -> RunAheadLimit:
     """Of the current GPU; the thread sleeps while it waits."""
-    return Leash([torch.cuda.Event(blocking=True) for _ in range(STEPS)])  # type: ignore[no-untyped-call]
+    return RunAheadLimit([torch.cuda.Event(blocking=True) for _ in range(STEPS)])  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ KEPT = 2**31
 aten = torch.ops.aten
 
 
-class Side:
+class SideStream:
     """A second stream, and the tensors it reads, whose memory must not be reused before it has read them."""
 
     def __init__(self, device: torch.device) -> None:
@@ -45,12 +45,12 @@ class Side:
 
 
 @cache
-def _side(device: torch.device, stream: int) -> Side:
-    return Side(device)
+def _side_stream(device: torch.device, stream: int) -> SideStream:
+    return SideStream(device)
 
 
-def _side_of_this(tensor: Tensor) -> Side:
-    return _side(tensor.device, torch.cuda.current_stream(tensor.device).cuda_stream)
+def _side_stream_of(tensor: Tensor) -> SideStream:
+    return _side_stream(tensor.device, torch.cuda.current_stream(tensor.device).cuda_stream)
 
 
 @torch.library.custom_op("granet::weight_gradient_beside", mutates_args=())
@@ -62,7 +62,7 @@ def weight_gradient(
     arguments = gradient, images, weight, stride, padding, dilation, groups
     if gradient.device.type != "cuda":
         return _weight_gradient(*arguments)
-    side = _side_of_this(gradient)
+    side = _side_stream_of(gradient)
     side.fork(gradient, images)
     with torch.cuda.stream(side.stream):
         return _weight_gradient(*arguments)
@@ -83,7 +83,7 @@ weight_gradient.register_fake(_weight_gradient)
 def join(gradients: Sequence[Tensor]) -> None:
     """Wait for these gradients; from here on they may be read."""
     if gradients[0].device.type == "cuda":
-        _side_of_this(gradients[0]).join()
+        _side_stream_of(gradients[0]).join()
 
 
 @join.register_fake
@@ -91,14 +91,14 @@ def _(gradients: Sequence[Tensor]) -> None:
     return None
 
 
-class GradientsBeside(CustomGraphPass):
+class GradientsOnSideStream(CustomGraphPass):
     """A compiler pass that moves weight gradients to the second stream where the backward pass only returns them."""
 
     def __call__(self, graph: fx.Graph) -> None:
         backward = graph.find_nodes(op="call_function", target=aten.convolution_backward.default)
-        if beside := [made for node in backward if (made := _apart(graph, node)) is not None]:
+        if moved := [made for node in backward if (made := _apart(graph, node)) is not None]:
             with graph.inserting_before(graph.output_node()):
-                graph.call_function(torch.ops.granet.join_gradients.default, (beside,))
+                graph.call_function(torch.ops.granet.join_gradients.default, (moved,))
 
     def uuid(self) -> Any:
         return get_hash_for_files((__file__,))
@@ -124,7 +124,7 @@ def _apart(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
 
 
 OPTIONS: dict[str, Any] = {
-    "post_grad_custom_post_pass": GradientsBeside(),
+    "post_grad_custom_post_pass": GradientsOnSideStream(),
     # What the second stream reads must not be written to: the compiler knows of only one stream.
     "allow_buffer_reuse": False,
     "inplace_buffers": False,
