@@ -14,7 +14,7 @@ class EpochRecord:
 
     epoch: int
     step: int
-    seconds: float  # since training began, evaluation included
+    seconds: float  # of training and evaluation so far, without what comes before the first step
     lr: float  # of the epoch's last step
     train_loss: float
     train_accuracy: float
