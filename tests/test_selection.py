@@ -20,7 +20,7 @@ from torch import Tensor
 
 from granet import selection
 from granet.kernels import layer_table
-from granet.selection import Ranking, TorchRanking, rank
+from granet.selection import Candidates, Ranking, TorchRanking, rank
 
 CUDA = torch.cuda.is_available()
 NO_TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="the Triton kernels are not tested: no triton here")
@@ -53,13 +53,13 @@ class Layer(NamedTuple):
         tensor = torch.tensor(self.values, dtype=self.dtype)
         return torch.stack([tensor, torch.full_like(tensor, math.nan)], 1)[:, 0] if self.strided else tensor
 
-    def candidates(self, among: bool) -> list[int]:
-        return [i for i, active in enumerate(self.mask) if active is among]
+    def places(self, candidates: Candidates) -> list[int]:
+        return [i for i, active in enumerate(self.mask) if active is (candidates == "active")]
 
-    def best(self, among: bool) -> list[int]:
+    def best(self, candidates: Candidates) -> list[int]:
         """Candidates from the best one down: the documented order, spelt out."""
         values = self.scores.tolist()
-        return sorted(self.candidates(among), key=lambda i: (*order(values[i]), i))
+        return sorted(self.places(candidates), key=lambda i: (*order(values[i]), i))
 
 
 def order(value: float) -> tuple[bool, float]:
@@ -67,13 +67,13 @@ def order(value: float) -> tuple[bool, float]:
     return (False, 0.0) if math.isnan(value) else (True, -abs(value))
 
 
-def ranking(path: str, device: str, layers: Sequence[Layer], among: bool) -> tuple[Ranking, list[Tensor]]:
+def ranking(path: str, device: str, layers: Sequence[Layer], candidates: Candidates) -> tuple[Ranking, list[Tensor]]:
     scores = [layer.scores.to(device) for layer in layers]
     masks = [torch.tensor(layer.mask, dtype=torch.bool, device=device) for layer in layers]
-    return build(path)(scores, masks, among), masks
+    return build(path)(scores, masks, candidates), masks
 
 
-def build(path: str) -> Callable[[Sequence[Tensor], Sequence[Tensor], bool], Ranking]:
+def build(path: str) -> Callable[[Sequence[Tensor], Sequence[Tensor], Candidates], Ranking]:
     if path == "torch":
         return TorchRanking
     from granet.kernels.selection import TritonRanking
@@ -81,19 +81,21 @@ def build(path: str) -> Callable[[Sequence[Tensor], Sequence[Tensor], bool], Ran
     return TritonRanking
 
 
-def check_select(path: str, device: str, layers: Sequence[Layer], counts: Sequence[int], among: bool) -> None:
-    ranked, masks = ranking(path, device, layers, among)
+def check_select(
+    path: str, device: str, layers: Sequence[Layer], counts: Sequence[int], candidates: Candidates
+) -> None:
+    ranked, masks = ranking(path, device, layers, candidates)
     ranked.select(torch.tensor(counts, device=device))
     for layer, count, mask in zip(layers, counts, masks, strict=True):
-        winners = set(layer.best(among)[:count])
-        kept_active = set() if among else set(layer.candidates(True))
+        winners = set(layer.best(candidates)[:count])
+        kept_active = set() if candidates == "active" else set(layer.places("active"))
         assert mask.nonzero().squeeze(1).tolist() == sorted(winners | kept_active)
-        assert len(winners) == min(count, len(layer.candidates(among)))
+        assert len(winners) == min(count, len(layer.places(candidates)))
 
 
 def fair_counts(layers: Sequence[Layer], total: int, floors: Sequence[int]) -> list[int]:
     """Each layer first takes its floor; the rest goes to the best of what is left, earlier layers first."""
-    queues = [layer.best(True) for layer in layers]
+    queues = [layer.best("active") for layer in layers]
     counts = [min(floor, len(queue)) for floor, queue in zip(floors, queues, strict=True)]
     left = [
         (order(layer.scores.tolist()[i]), number, i)
@@ -150,14 +152,14 @@ def examples(path: str, many: int) -> int:
 
 
 @on_every_path
-@pytest.mark.parametrize("among", [True, False])
-def test_select_takes_the_largest_and_as_many_as_asked(path: str, device: str, among: bool) -> None:
+@pytest.mark.parametrize("candidates", ["active", "inactive"])
+def test_select_takes_the_largest_and_as_many_as_asked(path: str, device: str, candidates: Candidates) -> None:
     @settings(max_examples=examples(path, 150))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         layers = data.draw(layers_of(path, device))
-        counts = [data.draw(st.integers(0, len(layer.candidates(among)))) for layer in layers]
-        check_select(path, device, layers, counts, among)
+        counts = [data.draw(st.integers(0, len(layer.places(candidates)))) for layer in layers]
+        check_select(path, device, layers, counts, candidates)
 
     check()
 
@@ -168,11 +170,11 @@ def test_global_counts_are_fair_and_add_up(path: str, device: str) -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         layers = data.draw(layers_of(path, device))
-        candidates = [len(layer.candidates(True)) for layer in layers]
+        numbers = [len(layer.places("active")) for layer in layers]
         floors = [data.draw(st.integers(0, 12)) for _ in layers]
-        least = sum(map(min, floors, candidates))
-        total = data.draw(st.integers(least, sum(candidates)))
-        ranked, masks = ranking(path, device, layers, True)
+        least = sum(map(min, floors, numbers))
+        total = data.draw(st.integers(least, sum(numbers)))
+        ranked, masks = ranking(path, device, layers, "active")
         counts = ranked.global_counts(torch.tensor(total, device=device), torch.tensor(floors, device=device))
         assert counts.tolist() == fair_counts(layers, total, floors)
         assert counts.sum() == total
@@ -180,7 +182,7 @@ def test_global_counts_are_fair_and_add_up(path: str, device: str) -> None:
         for now in (counts, fewer):  # the same ranking serves all three
             ranked.select(now)
             for layer, mask, count in zip(layers, masks, now.tolist(), strict=True):
-                assert mask.nonzero().squeeze(1).tolist() == sorted(layer.best(True)[:count])
+                assert mask.nonzero().squeeze(1).tolist() == sorted(layer.best("active")[:count])
 
     check()
 
@@ -189,41 +191,43 @@ def test_global_counts_are_fair_and_add_up(path: str, device: str) -> None:
 @pytest.mark.parametrize(("total", "met"), [(-5, 3), (0, 3), (2, 3), (3, 3), (9, 9), (10, 9), (10**6, 9)])
 def test_a_global_total_out_of_reach_is_met_as_nearly_as_possible(path: str, device: str, total: int, met: int) -> None:
     layers = [Layer([3.0, 1.0, 2.0, 5.0, 4.0], [True] * 5), Layer([0.0], [True]), Layer([9.0] * 3, [True] * 3)]
-    ranked, _ = ranking(path, device, layers, True)
+    ranked, _ = ranking(path, device, layers, "active")
     floors = torch.tensor([1, 1, 1], device=device)
     assert ranked.global_counts(torch.tensor(total, device=device), floors).sum() == met
 
 
 @on_every_path
 def test_more_than_there_is_means_all(path: str, device: str) -> None:
-    check_select(path, device, [Layer([1.0, 2.0, 0.0], [True, False, True])], [7], among=True)
-    check_select(path, device, [Layer([1.0, 2.0, 0.0], [True, False, True])], [7], among=False)
+    check_select(path, device, [Layer([1.0, 2.0, 0.0], [True, False, True])], [7], "active")
+    check_select(path, device, [Layer([1.0, 2.0, 0.0], [True, False, True])], [7], "inactive")
 
 
 @on_every_path
-@pytest.mark.parametrize("among", [True, False])
+@pytest.mark.parametrize("candidates", ["active", "inactive"])
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 64, 65])
-def test_all_equal_scores_fall_to_the_first_positions(path: str, device: str, count: int, among: bool) -> None:
-    layers = [Layer([value] * 65, [among] * 65) for value in (0.0, 2.0, math.inf, math.nan)]
-    check_select(path, device, layers, [count] * 4, among)
+def test_all_equal_scores_fall_to_the_first_positions(
+    path: str, device: str, count: int, candidates: Candidates
+) -> None:
+    layers = [Layer([value] * 65, [candidates == "active"] * 65) for value in (0.0, 2.0, math.inf, math.nan)]
+    check_select(path, device, layers, [count] * 4, candidates)
 
 
 @on_every_path
-@pytest.mark.parametrize("among", [True, False])
+@pytest.mark.parametrize("candidates", ["active", "inactive"])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_sizes_around_chunks_and_blocks(path: str, device: str, share: float, among: bool) -> None:
+def test_sizes_around_chunks_and_blocks(path: str, device: str, share: float, candidates: Candidates) -> None:
     sizes = [1, 4, 5, 6, 15, 16, 17, 31, 32, 33, 63, 64, 65]
     values = torch.randn(65, generator=torch.Generator().manual_seed(0)).tolist()
     layers = [Layer(values[:size], [i % 3 != 0 for i in range(size)]) for size in sizes]
-    counts = [int(share * len(layer.candidates(among))) for layer in layers]
-    check_select(path, device, layers, counts, among)
+    counts = [int(share * len(layer.places(candidates))) for layer in layers]
+    check_select(path, device, layers, counts, candidates)
 
 
 @on_every_path
 def test_layers_without_elements_or_candidates(path: str, device: str) -> None:
     layers = [Layer([], []), Layer([5.0, 1.0], [False, False]), Layer([1.0, 3.0, 2.0], [True] * 3), Layer([], [])]
-    check_select(path, device, layers, [0, 0, 2, 0], among=True)
-    ranked, _ = ranking(path, device, layers, True)
+    check_select(path, device, layers, [0, 0, 2, 0], "active")
+    ranked, _ = ranking(path, device, layers, "active")
     counts = ranked.global_counts(torch.tensor(2, device=device), torch.ones(4, dtype=torch.int64, device=device))
     assert counts.tolist() == [0, 0, 2, 0]
 
@@ -231,7 +235,7 @@ def test_layers_without_elements_or_candidates(path: str, device: str) -> None:
 @on_every_path
 @pytest.mark.parametrize(("total", "shared"), [(0, [0, 0, 0]), (2, [2, 0, 0]), (4, [3, 1, 0]), (8, [3, 3, 2])])
 def test_ties_between_layers_fall_to_the_earlier_layer(path: str, device: str, total: int, shared: list[int]) -> None:
-    ranked, _ = ranking(path, device, [Layer([1.0, -1.0, 1.0], [True] * 3)] * 3, True)
+    ranked, _ = ranking(path, device, [Layer([1.0, -1.0, 1.0], [True] * 3)] * 3, "active")
     floors = torch.zeros(3, dtype=torch.int64, device=device)
     assert ranked.global_counts(torch.tensor(total, device=device), floors).tolist() == shared
 
@@ -239,10 +243,10 @@ def test_ties_between_layers_fall_to_the_earlier_layer(path: str, device: str, t
 @on_every_path
 def test_a_binding_floor_is_paid_for_by_the_other_layers(path: str, device: str) -> None:
     layers = [Layer([9.0, 8.0, 7.0], [True] * 3), Layer([0.1, 0.2], [True] * 2), Layer([6.0, 5.0], [True] * 2)]
-    ranked, _ = ranking(path, device, layers, True)
+    ranked, _ = ranking(path, device, layers, "active")
     counts = ranked.global_counts(torch.tensor(4, device=device), torch.tensor([0, 1, 0], device=device))
     assert counts.tolist() == [3, 1, 0]
-    ranked, masks = ranking(path, device, layers, True)
+    ranked, masks = ranking(path, device, layers, "active")
     counts = ranked.global_counts(torch.tensor(4, device=device), torch.tensor([0, 1, 1], device=device))
     ranked.select(counts)
     assert [mask.tolist() for mask in masks] == [[True, True, False], [False, True], [True, False]]
@@ -256,7 +260,7 @@ def test_all_nans_are_equal(path: str, device: str, dtype: torch.dtype) -> None:
     quiet = int(torch.tensor(math.nan, dtype=dtype).view(whole))
     bits = torch.tensor([quiet, quiet + 1, quiet - 1, 0], dtype=whole, device=device)
     masks = [torch.ones(4, dtype=torch.bool, device=device)]
-    build(path)([bits.view(dtype)], masks, True).select(torch.tensor([1], device=device))
+    build(path)([bits.view(dtype)], masks, "active").select(torch.tensor([1], device=device))
     assert masks[0].tolist() == [True, False, False, False]
 
 
@@ -265,12 +269,12 @@ def test_positions_count_in_logical_order_whatever_the_memory_layout(path: str, 
     scores = torch.randn(4, 3, 2, 5, generator=torch.Generator().manual_seed(0)).mul(2).round().to(device)  # ties
     wanted, got = (torch.ones(120, dtype=torch.bool, device=device) for _ in range(2))
     for mask, tensor in ((wanted, scores), (got, scores.to(memory_format=torch.channels_last))):
-        build(path)([tensor], [mask], True).select(torch.tensor([61], device=device))
+        build(path)([tensor], [mask], "active").select(torch.tensor([61], device=device))
     assert torch.equal(wanted, got)
     assert got.sum() == 61
     got = torch.ones(120, dtype=torch.bool, device=device)
-    build(path)([scores.permute(2, 1, 0, 3)], [got], True).select(torch.tensor([61], device=device))
-    expected = Layer(scores.permute(2, 1, 0, 3).flatten().tolist(), [True] * 120).best(True)[:61]
+    build(path)([scores.permute(2, 1, 0, 3)], [got], "active").select(torch.tensor([61], device=device))
+    expected = Layer(scores.permute(2, 1, 0, 3).flatten().tolist(), [True] * 120).best("active")[:61]
     assert got.nonzero().squeeze(1).tolist() == sorted(expected)
 
 
@@ -279,7 +283,7 @@ def test_a_flat_tensor_may_have_gaps(path: str, device: str) -> None:
     """``reshape(-1)`` copies most layouts, but a vector with gaps stays as it is."""
     scores = torch.tensor([1.0, 9.0, 2.0, 9.0, 3.0, 9.0], device=device)[::2]
     masks = [torch.ones(3, dtype=torch.bool, device=device)]
-    build(path)([scores], masks, True).select(torch.tensor([1], device=device))
+    build(path)([scores], masks, "active").select(torch.tensor([1], device=device))
     assert masks[0].tolist() == [False, False, True]
 
 
@@ -288,7 +292,7 @@ def test_scores_are_left_alone(path: str, device: str) -> None:
     scores = torch.tensor([-1.0, math.nan, 3.0, -0.0], device=device)
     before = scores.view(torch.int32).clone()
     masks = [torch.tensor([True, False, True, True], device=device)]
-    build(path)([scores], masks, True).select(torch.tensor([1], device=device))
+    build(path)([scores], masks, "active").select(torch.tensor([1], device=device))
     assert torch.equal(scores.view(torch.int32), before)
 
 
@@ -301,7 +305,7 @@ def test_the_true_chunk_and_piece_sizes(path: str, device: str, near: int, monke
     size = near + (16_384 if path == "triton" else 1 << 17)
     scores = torch.randn(size, generator=torch.Generator().manual_seed(0)).mul(100).round().div(100)  # ties
     masks = [torch.ones(size, dtype=torch.bool, device=device)]
-    build(path)([scores.to(device)], masks, True).select(torch.tensor([size // 3], device=device))
+    build(path)([scores.to(device)], masks, "active").select(torch.tensor([size // 3], device=device))
     best = scores.abs().sort(descending=True, stable=True).indices[: size // 3]
     assert masks[0].nonzero().squeeze(1).tolist() == best.sort().values.tolist()
 
@@ -309,19 +313,19 @@ def test_the_true_chunk_and_piece_sizes(path: str, device: str, near: int, monke
 def test_float64_is_compared_in_full_beside_narrower_layers() -> None:
     fine = [1.0, 1.0 + 2**-52, 1.0 - 2**-53]
     layers = [Layer(fine, [True] * 3, torch.float64), Layer([1.0], [True], torch.bfloat16)]
-    ranked, _ = ranking("torch", "cpu", layers, True)
+    ranked, _ = ranking("torch", "cpu", layers, "active")
     assert ranked.global_counts(torch.tensor(1), torch.tensor([0, 0])).tolist() == [1, 0]
-    check_select("torch", "cpu", layers, [1, 1], among=True)
-    check_select("torch", "cpu", layers, [2, 0], among=True)
+    check_select("torch", "cpu", layers, [1, 1], "active")
+    check_select("torch", "cpu", layers, [2, 0], "active")
 
 
 def test_the_path_is_chosen_by_device_and_dtype() -> None:
     masks = [torch.ones(3, dtype=torch.bool)]
-    assert isinstance(rank([torch.ones(3)], masks, True), TorchRanking)
+    assert isinstance(rank([torch.ones(3)], masks, "active"), TorchRanking)
     if CUDA and find_spec("triton") is not None:
         masks = [mask.cuda() for mask in masks]
-        assert isinstance(rank([torch.ones(3, device="cuda")], masks, True), build("triton"))  # type: ignore[arg-type]
-        assert isinstance(rank([torch.ones(3, device="cuda", dtype=torch.float64)], masks, True), TorchRanking)
+        assert isinstance(rank([torch.ones(3, device="cuda")], masks, "active"), build("triton"))  # type: ignore[arg-type]
+        assert isinstance(rank([torch.ones(3, device="cuda", dtype=torch.float64)], masks, "active"), TorchRanking)
 
 
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device to wait for")
@@ -332,7 +336,7 @@ def test_the_kernels_never_make_the_host_wait() -> None:
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        ranked = rank(scores, masks, True)
+        ranked = rank(scores, masks, "active")
         ranked.select(ranked.global_counts(total, floors))
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -15,7 +15,7 @@ them on the host would make it wait. Tensors are visited in logical order, whate
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -26,6 +26,9 @@ from granet.tensors.row import kinds
 CHUNK = 1 << 17
 """Elements handled at once: temporaries stay small and in cache."""
 
+Candidates = Literal["active", "inactive"]
+"""Which weights of a layer are ranked: the active ones, to be thinned out, or the inactive ones, to grow."""
+
 
 class Ranking(Protocol):
     """The candidates of some layers, ordered by score."""
@@ -33,7 +36,7 @@ class Ranking(Protocol):
     def select(self, counts: Tensor) -> None:
         """Let exactly ``counts[layer]`` candidates win in each layer, those with the largest scores (at most all).
 
-        If the candidates were ``among`` the active weights, the winners may be thinned again, to fewer.
+        If the candidates were the active weights, the winners may be thinned again, to fewer.
         """
         ...
 
@@ -47,16 +50,16 @@ class Ranking(Protocol):
         ...
 
 
-def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> Ranking:
-    """Rank the candidates of each layer, where its mask equals ``among``, by the absolute value of their scores.
+def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], candidates: Candidates) -> Ranking:
+    """Rank the active or the inactive weights of each layer, by the absolute value of their scores.
 
     ``masks`` are flat bool tensors that a selection overwrites: candidates that win become True, the others False.
     """
     if _use_triton(scores):
         from granet.kernels.selection import TritonRanking
 
-        return TritonRanking(scores, masks, among)
-    return TorchRanking(scores, masks, among)
+        return TritonRanking(scores, masks, candidates)
+    return TorchRanking(scores, masks, candidates)
 
 
 def _use_triton(scores: Sequence[Tensor]) -> bool:
@@ -72,13 +75,14 @@ class TorchRanking:
     the histogram of the first digit is stored and, for each layer, the few keys that share the prefix last asked for.
     """
 
-    def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
+    def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], candidates: Candidates) -> None:
         wide = any(score.dtype == torch.float64 for score in scores)
         self._digits: tuple[int, ...] = (12, 11, 10, 10, 10, 10) if wide else (12, 10, 9)
         self._float, self._int = (torch.float64, torch.int64) if wide else (torch.float32, torch.int32)
         infinity = torch.tensor(float("inf"), dtype=self._float, device="cpu")
         self._nan = int(infinity.view(self._int)) + 1  # one key for all NaNs
-        self._scores, self._masks, self._among = scores, masks, among
+        self._scores, self._masks = scores, masks
+        self._ranks_active = candidates == "active"
         self._first: Tensor | None = None
         self._few: dict[int, tuple[int, int, Tensor]] = {}
 
@@ -141,7 +145,7 @@ class TorchRanking:
                     first = _where((keys == least) & candidates)[:left]
                     left -= len(first)
                     wins[first] = True
-                if self._among:
+                if self._ranks_active:
                     mask.copy_(wins)
                 else:
                     mask |= wins
@@ -152,7 +156,8 @@ class TorchRanking:
         for _, keys in self._chunks(layer):
             row += (keys >> shift).bincount(minlength=1 << width)
         active = self._masks[layer].count_nonzero()
-        row[0] -= self._masks[layer].numel() - active if self._among else active  # positions that are no candidates
+        # Positions that are no candidates have the key 0.
+        row[0] -= self._masks[layer].numel() - active if self._ranks_active else active
         return row
 
     def _starting(self, layer: int, prefix: int, shift: int) -> Tensor:
@@ -173,7 +178,7 @@ class TorchRanking:
         largest = torch.iinfo(self._int).max
         flat, masks = self._scores[layer].reshape(-1), self._masks[layer]
         for scores, mask in zip(torch.split(flat, CHUNK), torch.split(masks, CHUNK), strict=True):
-            candidates = mask if self._among else ~mask
+            candidates = mask if self._ranks_active else ~mask
             bits = scores.to(self._float).view(self._int) & largest  # without the sign
             yield candidates, bits.clamp_(max=self._nan).mul_(candidates)
 

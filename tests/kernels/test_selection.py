@@ -15,7 +15,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 from granet.kernels.digits import DIGITS
 from granet.kernels.selection import TritonRanking
-from granet.selection import TorchRanking
+from granet.selection import Candidates, TorchRanking
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = (100, 1, 33)
@@ -80,13 +80,16 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("sizes", LAYERS, ids=str)
 @pytest.mark.parametrize(("scores", "dtype"), EXAMPLES, ids=str)
-@pytest.mark.parametrize(("among", "share"), [(True, 0.4), (False, 0.6)])
-def test_each_layer_alone(scores: str, dtype: torch.dtype, among: bool, share: float, sizes: tuple[int, ...]) -> None:
-    tensors, masks = example(scores, dtype, 0.8 if among else 0.2, sizes)
-    counts = torch.tensor([int(share * (mask == among).sum()) for mask in masks])
+@pytest.mark.parametrize(("candidates", "share"), [("active", 0.4), ("inactive", 0.6)])
+def test_each_layer_alone(
+    scores: str, dtype: torch.dtype, candidates: Candidates, share: float, sizes: tuple[int, ...]
+) -> None:
+    active = candidates == "active"
+    tensors, masks = example(scores, dtype, 0.8 if active else 0.2, sizes)
+    counts = torch.tensor([int(share * (mask == active).sum()) for mask in masks])
     plain, ours = [mask.clone() for mask in masks], moved(masks)
-    TorchRanking(tensors, plain, among).select(counts)
-    TritonRanking(moved(tensors), ours, among).select(counts.to(DEVICE))
+    TorchRanking(tensors, plain, candidates).select(counts)
+    TritonRanking(moved(tensors), ours, candidates).select(counts.to(DEVICE))
     assert all(torch.equal(one, other.cpu()) for one, other in zip(plain, ours, strict=True))
 
 
@@ -96,8 +99,8 @@ def test_all_layers_together(scores: str, dtype: torch.dtype, sizes: tuple[int, 
     """And a selection after that, twice asked for and with fewer winners, as prune and regenerate do."""
     tensors, masks = example(scores, dtype, 0.8, sizes)
     floors = torch.tensor([3, 5, 20])
-    plain, ours = TorchRanking(tensors, masks, True), moved(masks)
-    kernels = TritonRanking(moved(tensors), ours, True)
+    plain, ours = TorchRanking(tensors, masks, "active"), moved(masks)
+    kernels = TritonRanking(moved(tensors), ours, "active")
     for total in (30, 80):
         wanted = plain.global_counts(torch.tensor(total), floors)
         counts = kernels.global_counts(torch.tensor(total, device=DEVICE), floors.to(DEVICE))
@@ -109,7 +112,7 @@ def test_all_layers_together(scores: str, dtype: torch.dtype, sizes: tuple[int, 
 
 def test_the_numbers_asked_for_are_left_alone() -> None:
     tensors, masks = example("normal", torch.float32, 1.0)
-    ranking = TritonRanking(moved(tensors), moved(masks), True)
+    ranking = TritonRanking(moved(tensors), moved(masks), "active")
     total, floors = torch.tensor(10**9, device=DEVICE), torch.tensor([500] * len(SIZES), device=DEVICE)
     ranking.global_counts(total, floors)
     ranking.select(floors)
@@ -121,7 +124,7 @@ def test_more_pieces_than_are_looked_at_together(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("granet.kernels.layer_table.PIECE", 32)
     mask = torch.ones(32 * 135, dtype=torch.bool, device=DEVICE)
     winners = torch.tensor([32 * 133 + 5], device=DEVICE)
-    TritonRanking([torch.ones(32 * 135, device=DEVICE)], [mask], True).select(winners)
+    TritonRanking([torch.ones(32 * 135, device=DEVICE)], [mask], "active").select(winners)
     assert mask.cpu().nonzero().squeeze(1).tolist() == list(range(int(winners)))
 
 

@@ -44,11 +44,11 @@ def test_thinning_and_filling_leave_groups_alike() -> None:
     layer = SparseLayer("w", nn.Parameter(torch.zeros(2, 8)), 0, 0)
     score = torch.tensor([[1.0, 2, 3, 4, 5, 6, 7, 8], [8, 7, 6, 5, 4, 3, 2, 1]])
     mask = torch.ones(16, dtype=torch.bool)
-    GroupRanking(Groups("", 4, 2), [layer], [score], [mask], among=True).select(torch.tensor([8]))
+    GroupRanking(Groups("", 4, 2), [layer], [score], [mask], "active").select(torch.tensor([8]))
     assert mask.view(2, 8).int().tolist() == [[0, 0, 1, 1, 0, 0, 1, 1], [1, 1, 0, 0, 1, 1, 0, 0]]
     mask.view(2, 8)[0, 2:4] = False  # two gone from the first group, one from the last
     mask.view(2, 8)[1, 4] = False
-    GroupRanking(Groups("", 4, 2), [layer], [score], [mask], among=False).select(torch.tensor([3]))
+    GroupRanking(Groups("", 4, 2), [layer], [score], [mask], "inactive").select(torch.tensor([3]))
     assert mask.view(2, 8).int().tolist() == [[0, 0, 1, 1, 0, 0, 1, 1], [1, 1, 0, 0, 1, 1, 0, 0]]
 
 
@@ -60,14 +60,14 @@ def test_thinning_and_filling_leave_groups_alike() -> None:
 )
 def test_blocks_of_nine_come_nearest_to_a_total(total: int, blocks: int) -> None:
     scores, masks = [torch.tensor([4.0, 1.0]), torch.tensor([2.0, 3.0])], [torch.ones(2, dtype=torch.bool)] * 2
-    found = BlockRanking(scores, masks, [9, 9], among=True).global_counts(torch.tensor(total), torch.tensor([0, 0]))
+    found = BlockRanking(scores, masks, [9, 9], "active").global_counts(torch.tensor(total), torch.tensor([0, 0]))
     assert int(found.sum()) == 9 * blocks
 
 
 @pytest.mark.parametrize("sizes", [[4, 4], [4, 6]])
 def test_between_two_numbers_of_blocks_the_fewer_stay(sizes: list[int]) -> None:
     scores, masks = [torch.tensor([4.0, 3.0]), torch.tensor([0.0])], [torch.ones(n, dtype=torch.bool) for n in (2, 1)]
-    ranking = BlockRanking(scores, masks, sizes, among=True)
+    ranking = BlockRanking(scores, masks, sizes, "active")
     assert ranking.global_counts(torch.tensor(6), torch.tensor([0, 0])).tolist() == [4, 0]
 
 
@@ -88,7 +88,7 @@ def test_the_best_blocks_of_all_layers_come_nearest_to_the_total(data, shapes, f
     scores, masks = flat_layers(data.draw, numbers)
     total = data.draw(st.integers(0, sum(n * size for n, size in shapes)))
     floors = torch.tensor([math.ceil(floor / size) * size for size in sizes])
-    counts = BlockRanking(scores, masks, sizes, among=True).global_counts(torch.tensor(total), floors)
+    counts = BlockRanking(scores, masks, sizes, "active").global_counts(torch.tensor(total), floors)
 
     places = [(layer, i) for layer, n in enumerate(numbers) for i in range(n)]
     line = [places[i] for i in order([float(scores[layer][j]) for layer, j in places])]
@@ -115,7 +115,7 @@ def test_no_block_at_all_where_nothing_is_asked(total: int) -> None:
     """A first block of 12 weights is nearer to 7 than nothing is, but not nearer to 5."""
     scores = [torch.tensor([3.0]), torch.tensor([2.0, 1.0])]
     masks = [torch.ones(1, dtype=torch.bool), torch.ones(2, dtype=torch.bool)]
-    counts = BlockRanking(scores, masks, [12, 3], True).global_counts(torch.tensor(total), torch.tensor([0, 0]))
+    counts = BlockRanking(scores, masks, [12, 3], "active").global_counts(torch.tensor(total), torch.tensor([0, 0]))
     assert counts.tolist() == ([0, 0] if total <= 6 else [12, 0] if total <= 13 else [12, 6])
 
 
@@ -130,7 +130,7 @@ def test_a_budget_for_constant_fan_in_is_rounded_by_largest_remainder(data, shap
     masks = [torch.ones(layer.numel, dtype=torch.bool) for layer in layers]
     total = data.draw(st.integers(0, sum(layer.numel for layer in layers)))
     floors = torch.tensor([math.ceil(floor / r) * r for r, _ in shapes])
-    ranking = GroupRanking(Groups("", None, None), layers, scores, masks, among=True)
+    ranking = GroupRanking(Groups("", None, None), layers, scores, masks, "active")
     counts = ranking.global_counts(torch.tensor(total), floors).tolist()
 
     rows = [shape[0] for shape in shapes]

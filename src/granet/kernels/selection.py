@@ -11,6 +11,7 @@ digit for each piece.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import triton
@@ -113,9 +114,11 @@ def _mark(
 
 
 class TritonRanking:
-    """The candidates of layers on one CUDA device."""
+    """The candidates of layers on one CUDA device; the kernels know them by what the mask holds there, AMONG."""
 
-    def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], among: bool) -> None:
+    def __init__(
+        self, scores: Sequence[Tensor], masks: Sequence[Tensor], candidates: Literal["active", "inactive"]
+    ) -> None:
         common, *others = dtypes(scores)
         if others:
             common = torch.float32
@@ -124,7 +127,7 @@ class TritonRanking:
             scores = [score.contiguous() for score in scores]
         self._scores, self._masks = scores, masks  # kept alive: the tables hold addresses
         self._tables, cut = tables(scores, masks)
-        self._constants = int(among), _DTYPES[common], cut
+        self._constants = int(candidates == "active"), _DTYPES[common], cut
         self._leading: Tensor | None = None
 
     def select(self, counts: Tensor) -> None:

@@ -19,7 +19,7 @@ from granet.net.proposal import checked_share
 from granet.net.sparse_net import SparseNet
 from granet.patterns import Blocks, Groups, Units, check_fit, parse_pattern
 from granet.scores import Score
-from granet.selection import Ranking, rank
+from granet.selection import Candidates, Ranking, rank
 
 P = TypeVar("P", Blocks, Groups)
 
@@ -87,9 +87,9 @@ class BlockNet(PatternNet[Blocks]):
     def _scores(self, score: Score) -> list[Tensor]:
         return [self.pattern.pool(layer, self._score_of(layer, score)) for layer in self.movable]
 
-    def _ranked(self, score: Score, among: bool) -> Ranking:
+    def _ranked(self, score: Score, candidates: Candidates) -> Ranking:
         sizes = [self._quanta[layer.index] for layer in self.movable]
-        return BlockRanking(self._scores(score), self._proposed, sizes, among)
+        return BlockRanking(self._scores(score), self._proposed, sizes, candidates)
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active blocks."""
@@ -115,7 +115,7 @@ class GroupNet(PatternNet[Groups]):
         """
         self._settle()
         moved = self._portion(ratio, rounding)
-        rank(self._scores(drop), self._proposed, among=True).select(self.counts - moved)
+        rank(self._scores(drop), self._proposed, "active").select(self.counts - moved)
         self._ranked_to_grow(grow).select(moved)
         self.regrown = self.regrown + moved.sum()
 
@@ -126,5 +126,5 @@ class GroupNet(PatternNet[Groups]):
         each = max(kept(self.pattern.size, sparsity), self.pattern.keep)
         return [each * groups for groups in self._quanta]
 
-    def _ranked(self, score: Score, among: bool) -> Ranking:
-        return GroupRanking(self.pattern, self.movable, self._scores(score), self._proposed, among)
+    def _ranked(self, score: Score, candidates: Candidates) -> Ranking:
+        return GroupRanking(self.pattern, self.movable, self._scores(score), self._proposed, candidates)

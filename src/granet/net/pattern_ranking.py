@@ -14,16 +14,18 @@ from torch.nn.functional import pad
 
 from granet.layers import SparseLayer
 from granet.patterns import Groups
-from granet.selection import rank
+from granet.selection import Candidates, rank
 from granet.tensors.transfer import constant
 
 
 class BlockRanking:
     """Candidates are blocks, given by one score and one mask entry each; ``sizes`` are the weights of a block."""
 
-    def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], sizes: Sequence[int], among: bool) -> None:
+    def __init__(
+        self, scores: Sequence[Tensor], masks: Sequence[Tensor], sizes: Sequence[int], candidates: Candidates
+    ) -> None:
         self._scores, self._masks, self._sizes = scores, masks, sizes
-        self._blocks = rank(scores, masks, among)
+        self._blocks = rank(scores, masks, candidates)
 
     def select(self, counts: Tensor) -> None:
         self._blocks.select(counts // constant(self._sizes, counts.device))
@@ -72,10 +74,10 @@ class GroupRanking:
         layers: Sequence[SparseLayer],
         scores: Sequence[Tensor],
         masks: Sequence[Tensor],
-        among: bool,
+        candidates: Candidates,
     ) -> None:
         self._pattern, self._layers = pattern, layers
-        self._scores, self._masks, self._among = scores, masks, among
+        self._scores, self._masks, self._candidates = scores, masks, candidates
 
     def select(self, counts: Tensor) -> None:
         """Thin the groups out, or fill them up, each by the best candidates it has itself."""
@@ -83,7 +85,7 @@ class GroupRanking:
             active = self._pattern.split(layer, mask.view(score.shape))
             values = self._pattern.split(layer, score)
             groups, count = len(active), count.to(mask.device)
-            if self._among:
+            if self._candidates == "active":
                 chosen = best_of_rows(values, active, (count // groups).expand(groups))
             else:
                 there = active.sum(1)
@@ -97,7 +99,7 @@ class GroupRanking:
         """
         device = floors.device
         quanta = constant([self._pattern.quantum(layer) for layer in self._layers], device)
-        free = rank(self._scores, self._masks, among=True).global_counts(total, floors)
+        free = rank(self._scores, self._masks, "active").global_counts(total, floors)
         down = free // quanta * quanta
         lots = torch.where(free > down, quanta, 0)  # what rounding up adds
         order = ((free - down) / quanta).argsort(descending=True, stable=True)

@@ -13,7 +13,7 @@ from granet.layers import SparseLayer, gradients_of, lay_in_a_row
 from granet.patterns import SINGLE, Units
 from granet.probe import Probe
 from granet.scores import Score, gradient, magnitude
-from granet.selection import Ranking, rank
+from granet.selection import Candidates, Ranking, rank
 from granet.tensors.row import Row, nonzero, row_of, sizes
 from granet.tensors.transfer import constant, to_device
 
@@ -167,7 +167,7 @@ class ProposedMasks:
         """The proposed weights by that score, about to be thinned to ``self.counts``."""
         if self._thinning is None or self._thinning[0] is not score:
             self._settle()
-            self._thinning = score, self._ranked(score, among=True)
+            self._thinning = score, self._ranked(score, "active")
         return self._thinning[1]
 
     def _settle(self) -> None:
@@ -198,12 +198,12 @@ class ProposedMasks:
             check_numbers(layer, values, self.accept)
         return values
 
-    def _ranked(self, score: Score, among: bool) -> Ranking:
-        return rank(self._scores(score), self._proposed, among)
+    def _ranked(self, score: Score, candidates: Candidates) -> Ranking:
+        return rank(self._scores(score), self._proposed, candidates)
 
     def _ranked_to_grow(self, score: Score) -> Ranking:
         """Inactive weights ranked by that score, which may read gradients only if those include inactive weights."""
-        return self._ranked(score if self.dense_gradients else _without_gradient(score), among=False)
+        return self._ranked(score if self.dense_gradients else _without_gradient(score), "inactive")
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active weights, in double precision."""
