@@ -147,13 +147,13 @@ class Sparsifier:
         if self._hidden is not None:
             if not self._hidden.leave():
                 raise ValueError(f"method={method_name(self.method)!r}: needs optimizer.step() for what is hidden")
-            self._zeros.follow()
+            self._zeros.copy_layer_masks()
         due = self._updates.is_next(self._clock)
         self._updates.remember_gradients(self._clock)
         self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
         self._zeros.after_step(self._updates.history)
         if due:
-            self._change_masks(layers_zeroed=self._updates.update(self._clock, self._zeros.zero))
+            self._change_masks(layers_zeroed=self._updates.update(self._clock, self._zeros.write_within_update))
         self._updates.warn_of_skipped()
 
     def prepare(self) -> None:
@@ -191,7 +191,7 @@ class Sparsifier:
         """Zero weights and optimizer state where the masks now say inactive, unless that is done already."""
         if self._hidden is not None:
             self._hidden.show()  # hidden values and their optimizer state stay
-            self._zeros.let_go()
+            self._zeros.hold_layers_only()
         else:
             may_be_sparse = self._updates.target > 0 or not self.method.has_target
             may_change, may_regrow = self._updates.may_change(self._clock), self._updates.may_regrow(self._clock)
@@ -237,7 +237,7 @@ class Sparsifier:
         self._updates.history.load(saved.history)
         if self._hidden is not None and saved.hidden is not None:
             self._hidden.load(saved.hidden)
-            self._zeros.let_go()
+            self._zeros.hold_layers_only()
         else:
             self._drop_hidden()  # nothing is hidden after finish()
             self._apply_masks()
@@ -279,7 +279,7 @@ class Sparsifier:
             self._drop_hidden()  # also where it could not be finished
             drop_emptied(self._optimizer)
             if self._hooks is not None:
-                self._zeros.enforce()  # other weights may have been loaded
+                self._zeros.write()  # other weights may have been loaded
                 self._hooks.remove()
                 self._hooks = None
 

@@ -44,15 +44,17 @@ class Zeros:
             return
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
-    def follow(self) -> None:
-        """Copy new masks of the layers, while nothing besides the layers is held at zero."""
-        if self._followers is not None:
-            self._followers.follow()
+    # Bringing what depends on the layers in line with their masks, which may be new.
 
-    def let_go(self) -> None:
-        """Stop holding anything at zero besides the layers, and copy their masks, which may be new."""
+    def copy_layer_masks(self) -> None:
+        """The same as :meth:`hold_layers_only`, where nothing besides the layers was held before either."""
         if self._followers is not None:
-            self._followers.let_go()
+            self._followers.copy_layer_masks()
+
+    def hold_layers_only(self) -> None:
+        """Hold nothing at zero besides the layers; writes no zeros."""
+        if self._followers is not None:
+            self._followers.hold("layers")
 
     def apply_masks(self, may_be_sparse: bool, may_change: bool, may_regrow: bool, layers_zeroed: bool = False) -> None:
         """Bring weights and optimizer state in line with new masks.
@@ -60,14 +62,10 @@ class Zeros:
         ``may_be_sparse``: the masks may have zeros; ``may_change``: more updates will come; ``may_regrow``: dropped
         weights may still return; ``layers_zeroed``: the layers themselves are in line already.
         """
-        self.let_go()
         if self._followers is not None:
-            if not may_regrow:
-                self._followers.silence()
-            if not may_change:
-                self._followers.disconnect()
+            self._followers.hold("layers" if may_regrow else "outputs" if may_change else "readers")
         if self._followers is not None or not layers_zeroed:
-            self.enforce()
+            self.write()
         self._look_due = may_be_sparse and self._looks_left > 0
 
     def begin_anew(self) -> None:
@@ -92,7 +90,7 @@ class Zeros:
             moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers)
             self._leaking = self._leaking or any(map(bool, moved))
         if self._leaking:
-            self.enforce()
+            self.write()
 
     def _rates_above_zero(self) -> bool:
         """Whether the step could move any of the layers: a warm-up may begin with a learning rate of zero."""
@@ -102,12 +100,12 @@ class Zeros:
             for group in self._optimizer.param_groups
         )
 
-    def zero(self) -> None:
-        """Zero inactive weights in the middle of an update; what depends on the layers can wait."""
-        self.let_go()
-        self.enforce()
+    def write_within_update(self) -> None:
+        """Zero inactive weights of the layers in the middle of an update; what depends on the layers can wait."""
+        self.hold_layers_only()
+        self.write()
 
-    def enforce(self) -> None:
+    def write(self) -> None:
         """Zero inactive weights, and reset their optimizer state to that of a weight never trained."""
         zeroed: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.mask) for layer in self._layers]
         for layer, tensor, fresh in self._state.of(self._layers):
@@ -117,4 +115,4 @@ class Zeros:
                 zeroed.append((tensor, layer.mask))
         zero_inactive(zeroed)
         if self._followers is not None:
-            self._followers.forget_means()
+            self._followers.zero_means()

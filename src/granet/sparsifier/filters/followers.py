@@ -20,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -31,6 +32,10 @@ from granet.masking import zero_inactive
 from granet.patterns import FILTERS
 from granet.sparsifier.filters.channels import trace_channels
 from granet.sparsifier.filters.silence import Flow
+
+Held = Literal["layers", "outputs", "readers"]
+"""How much is held at zero: only the inactive weights of the layers; also what else dropped filters would output, so
+that they are silent; also the weights that read silent channels."""
 
 
 @dataclass(eq=False)
@@ -79,41 +84,46 @@ class Followers:
         layers = [readers.pop(id(layer.weight), layer) for layer in self.layers]
         return [*layers, *readers.values(), *(bias for _, bias in self.biases)]
 
-    def let_go(self) -> None:
-        """Mask nothing besides the layers."""
-        self.silent = False
-        for _, bias in self.biases:
-            bias.mask.fill_(True)
+    def hold(self, what: Held) -> None:
+        """Hold that at zero and nothing else: derive all masks from those of the layers, which may be new."""
+        self.silent = what != "layers"
+        for filters, bias in self.biases:
+            if self.silent:
+                bias.mask.copy_(_active(filters))
+            else:
+                bias.mask.fill_(True)
         for reader in self.readers.values():
             if reader.layer is None:
                 reader.held.mask.fill_(True)
-        self.follow()
+        self.copy_layer_masks()
+        if what == "readers":
+            self._mask_readers()
 
-    def follow(self) -> None:
-        """Give readers that are sparse layers themselves the masks of those layers."""
+    def copy_layer_masks(self) -> None:
+        """Give readers that are sparse layers themselves the masks of those layers.
+
+        As long as only the layers are held, nothing else changes when they get new masks.
+        """
         pairs = [(reader.held.mask, reader.layer.mask) for reader in self.readers.values() if reader.layer is not None]
         if pairs:
             torch._foreach_copy_([held for held, _ in pairs], [mask for _, mask in pairs])
 
-    def silence(self) -> None:
-        """Let dropped filters output zero, from the next :meth:`forget_means` on."""
-        self.silent = True
-        for filters, bias in self.biases:
-            bias.mask.copy_(_active(filters))
-
-    def forget_means(self) -> None:
-        """Zero the running means of silent filters, from before they were dropped or from the middle of a step."""
-        if self.silent:
-            zero_inactive(
-                (norm.running_mean, _active(filters)) for filters, norm in self.norms if norm.running_mean is not None
-            )
-
-    def disconnect(self) -> None:
-        """Mask the weights that read silent channels; call :meth:`silence` first."""
+    def _mask_readers(self) -> None:
+        """Mask the weights that read silent channels."""
         dropped = {name: ~_active(filters) for name, filters in self.leaders.items()}
         silent = self.flow.silent_inputs(dropped, self.layers[0].mask.device)
         for name, reader in self.readers.items():
             reader.mask_columns(silent[name])
+
+    def zero_means(self) -> None:
+        """Zero the running means of silent filters, from before they were dropped or from the middle of a step.
+
+        They have no masks in :attr:`held`, so this goes with every writing of zeros there.
+        """
+        if self.silent:
+            zero_inactive(
+                (norm.running_mean, _active(filters)) for filters, norm in self.norms if norm.running_mean is not None
+            )
 
 
 def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Followers:
