@@ -87,7 +87,7 @@ class BlockNet(PatternNet[Blocks]):
     def _scores(self, score: Score) -> list[Tensor]:
         return [self.pattern.pool(layer, self._score_of(layer, score)) for layer in self.movable]
 
-    def _ranked(self, score: Score, candidates: Candidates) -> Ranking:
+    def _rank(self, score: Score, candidates: Candidates) -> Ranking:
         sizes = [self._quanta[layer.index] for layer in self.movable]
         return BlockRanking(self._scores(score), self._proposed, sizes, candidates)
 
@@ -113,10 +113,10 @@ class GroupNet(PatternNet[Groups]):
 
         This is SRigL's update (Lasby et al., 2023) without its ablation of neurons. Weights just dropped may return.
         """
-        self._settle()
+        self._finish_thinning()
         moved = self._portion(ratio, rounding)
         rank(self._scores(drop), self._proposed, "active").select(self.counts - moved)
-        self._ranked_to_grow(grow).select(moved)
+        self._rank_to_grow(grow).select(moved)
         self.regrown = self.regrown + moved.sum()
 
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
@@ -126,5 +126,5 @@ class GroupNet(PatternNet[Groups]):
         each = max(kept(self.pattern.size, sparsity), self.pattern.keep)
         return [each * groups for groups in self._quanta]
 
-    def _ranked(self, score: Score, candidates: Candidates) -> Ranking:
+    def _rank(self, score: Score, candidates: Candidates) -> Ranking:
         return GroupRanking(self.pattern, self.movable, self._scores(score), self._proposed, candidates)

@@ -1,4 +1,4 @@
-"""A proposal for the next masks of a net: how it is opened, ranked, settled and committed."""
+"""A proposal for the next masks of a net: how it is opened, thinned, grown and committed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ class ProposedMasks:
     The number of active weights of each layer is decided first, as an integer; selection then meets it exactly. All
     counts are int64 tensors on the device, one entry for each layer, so that proposing and committing never make the
     host wait.
+
+    Moves change the proposal alone. Until :meth:`commit` writes it into the layers' masks, these still tell what was
+    active at first, or, after :meth:`zero_pruned`, what of that has never been off.
     """
 
     def __init__(self, layers: Sequence[SparseLayer], floor: int = 1) -> None:
@@ -73,16 +76,17 @@ class ProposedMasks:
         self.counts = self._of_movable(self.active)
         """Active weights of each movable layer, as proposed."""
         self._thinning: tuple[Score, Ranking] | None = None
+        """A selection that was put off: the proposed weights, ranked by a score, still to be thinned to ``counts``."""
         self.pruned = self.regrown = constant(0, self.device)
 
     @torch.no_grad()
     def commit(self) -> bool:
         """Write the proposal into the masks, in place; returns whether weights and optimizer state match already."""
-        self._settle()
+        self._finish_thinning()
         if self._zeroes_pruned:
-            self._narrow()
-            self._zero()
-        self._write()
+            self._narrow_never_off()
+            self._zero()  # by the masks of the layers, which are _never_off at this moment
+        _change(self._masks, self._weight_by_weight(), Tensor.copy_, torch._foreach_copy_)
         if self._index is None:
             self.active = self.counts
         else:
@@ -100,23 +104,21 @@ class ProposedMasks:
         This happens in :meth:`commit`. Until then weights keep their values, and scores see those.
         """
         if self._thinning is not None:
-            self._thinning[1].select(self.counts)  # without settling: a later move may thin it further
-        self._narrow()
+            self._thinning[1].select(self.counts)  # without finishing it: a later move may thin further
+        self._narrow_never_off()
         self._zeroes_pruned = True
 
-    def _narrow(self) -> None:
-        """Switch off in the masks what the proposal has off; until written, they tell what has never been off."""
-        self._write(Tensor.logical_and_, torch._foreach_mul_)
+    @property
+    def _never_off(self) -> Sequence[Tensor]:
+        """Where weights were active at first and have not been off at any :meth:`zero_pruned`.
 
-    def _write(
-        self, one: Callable[..., Any] = Tensor.copy_, several: Callable[..., Any] = torch._foreach_copy_
-    ) -> None:
-        """Change the masks in place by what is proposed: all as one, if they lie in rows."""
-        proposed = self._weight_by_weight()
-        if isinstance(self._masks, Row) and isinstance(proposed, Row):
-            one(self._masks.whole, proposed.whole)
-        else:
-            several(list(self._masks), [p.view(mask.shape) for p, mask in zip(proposed, self._masks, strict=True)])
+        These are the masks of the layers themselves, free for this as long as the proposal is not written into them.
+        """
+        return self._masks
+
+    def _narrow_never_off(self) -> None:
+        """Take out what the proposal has off now."""
+        _change(self._never_off, self._weight_by_weight(), Tensor.logical_and_, torch._foreach_mul_)
 
     @property
     def room(self) -> Tensor:
@@ -163,14 +165,15 @@ class ProposedMasks:
     # Thinning twice in a row by the same score (prune, then drop) is the same as thinning once to the second number, so
     # a selection is put off until a move needs its outcome.
 
-    def _rank(self, score: Score) -> Ranking:
-        """The proposed weights by that score, about to be thinned to ``self.counts``."""
+    def _begin_thinning(self, score: Score) -> Ranking:
+        """Rank the proposed weights by that score; they will be thinned to what ``self.counts`` is by then."""
         if self._thinning is None or self._thinning[0] is not score:
-            self._settle()
-            self._thinning = score, self._ranked(score, "active")
+            self._finish_thinning()
+            self._thinning = score, self._rank(score, "active")
         return self._thinning[1]
 
-    def _settle(self) -> None:
+    def _finish_thinning(self) -> None:
+        """Carry out the selection that was put off, if any, so that the proposed masks have ``self.counts``."""
         if self._thinning is not None:
             self._thinning[1].select(self.counts)
             self._thinning = None
@@ -198,12 +201,12 @@ class ProposedMasks:
             check_numbers(layer, values, self.accept)
         return values
 
-    def _ranked(self, score: Score, candidates: Candidates) -> Ranking:
+    def _rank(self, score: Score, candidates: Candidates) -> Ranking:
         return rank(self._scores(score), self._proposed, candidates)
 
-    def _ranked_to_grow(self, score: Score) -> Ranking:
+    def _rank_to_grow(self, score: Score) -> Ranking:
         """Inactive weights ranked by that score, which may read gradients only if those include inactive weights."""
-        return self._ranked(score if self.dense_gradients else _without_gradient(score), "inactive")
+        return self._rank(score if self.dense_gradients else _without_gradient(score), "inactive")
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
         """That share of each layer's active weights, in double precision."""
@@ -275,6 +278,16 @@ def checked_share(ratio: float) -> float:
     if not -1e-9 < ratio < 1 + 1e-9:
         raise ValueError(f"ratio={ratio!r}: must be in [0, 1], a share of the active weights")
     return min(max(ratio, 0.0), 1.0)
+
+
+def _change(
+    masks: Sequence[Tensor], by: Sequence[Tensor], one: Callable[..., Any], several: Callable[..., Any]
+) -> None:
+    """Change masks in place by others, which are flat: all as one, if both lie in rows."""
+    if isinstance(masks, Row) and isinstance(by, Row):
+        one(masks.whole, by.whole)
+    else:
+        several(list(masks), [other.view(mask.shape) for other, mask in zip(by, masks, strict=True)])
 
 
 def flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -29,7 +29,7 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def sprout(self, sparsity: float, distribution: Distribution) -> None:
         """Random masks with exact layer counts, the start of sparse-to-sparse training."""
-        self._rank(random)
+        self._begin_thinning(random)
         self.counts = to_device(self.shares(sparsity, distribution), self.device)
 
     @torch.no_grad()
@@ -40,7 +40,7 @@ class SparseNet(ProposedMasks):
         sparser already is left as it is.
         """
         before = self.counts
-        ranking = self._rank(score)
+        ranking = self._begin_thinning(score)
         if scope is None:
             budget = ranking.global_counts(self._left_by(sparsity), self._floors)
         else:
@@ -53,7 +53,7 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def keep_nonzero(self) -> None:
         """Switch off the weights that are zero, so that a net that was trained sparse keeps its masks."""
-        self._rank(magnitude)
+        self._begin_thinning(magnitude)
         self.counts = nonzero(self._scores(magnitude), self.device) * self._entry_size
 
     @torch.no_grad()
@@ -68,7 +68,7 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def proposed(self) -> dict[str, Tensor]:
         """The masks as proposed so far, in the shapes of the weights; not to be written to."""
-        self._settle()
+        self._finish_thinning()
         pairs = zip(self.movable, self._weight_by_weight(), strict=True)
         return {layer.name: mask.view(layer.weight.shape) for layer, mask in pairs}
 
@@ -78,14 +78,14 @@ class SparseNet(ProposedMasks):
 
         ``pruned`` grows by the decrease in active weights, ``regrown`` by the number that returned.
         """
-        self._settle()
+        self._finish_thinning()
         masks, counts, pruned = flat_copies(self._proposed), self.counts, self.pruned
         for mask in self._proposed:
             mask |= self.accept.to(mask.device)
         sizes = constant([layer.numel for layer in self.movable], self.device)
         self.counts = torch.where(self.accept, sizes, counts)
         self.prune_to(sparsity, score, scope)
-        self._settle()
+        self._finish_thinning()
         self.pruned = pruned + counts.sum() - self.counts.sum()
         came = nonzero((mask & ~before for mask, before in zip(self._proposed, masks, strict=True)), self.device)
         self.regrown = self.regrown + (came * self._entry_size).sum()
@@ -102,9 +102,9 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def grow_to_floor(self, score: Score) -> None:
         """Let layers with fewer active weights than the floor grow to it, by the largest scores."""
-        self._settle()
+        self._finish_thinning()
         missing = (self._floors - self.counts).clamp(min=0)
-        self._ranked_to_grow(score).select(missing)
+        self._rank_to_grow(score).select(missing)
         self.counts = self.counts + missing
 
     @torch.no_grad()
@@ -118,7 +118,7 @@ class SparseNet(ProposedMasks):
         optimizer state.
         """
         moved = self._portion(ratio, rounding)
-        self._rank(drop)
+        self._begin_thinning(drop)
         self.counts = self.counts - moved
         self._grow(moved, grow)  # there is room for as many as have gone
 
@@ -130,14 +130,14 @@ class SparseNet(ProposedMasks):
         """
         going = torch.minimum(counts * self.accept, self.counts - self._floors).clamp(min=0)
         going = going // self.quanta * self.quanta
-        self._rank(score)
+        self._begin_thinning(score)
         self.counts = self.counts - going
         return going
 
     @torch.no_grad()
     def remove(self, where: Sequence[Tensor]) -> Tensor:
         """Switch off the active weights at these places of each layer, whatever the floor; returns how many went."""
-        self._settle()
+        self._finish_thinning()
         going = []
         for layer, proposed, places in zip(self.movable, self._proposed, where, strict=True):
             entries = self._entries(layer, places).reshape(-1)
@@ -158,8 +158,8 @@ class SparseNet(ProposedMasks):
         self._grow((after // self.quanta * self.quanta - self.counts).clamp(min=0), score)
 
     def _grow(self, coming: Tensor, score: Score) -> None:
-        self._settle()
-        self._ranked_to_grow(score).select(coming)
+        self._finish_thinning()
+        self._rank_to_grow(score).select(coming)
         self.counts = self.counts + coming
         self.regrown = self.regrown + coming.sum()
 
