@@ -232,12 +232,12 @@ def test_kept_rounds_the_zeros(size: int, sparsity: float, left: int) -> None:
 @given(st.data(), st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=8), st.integers(0, 60))
 def test_counts_add_up_whatever_the_densities_and_floors(data, shapes: list[Shape], floor: int) -> None:
     sizes = [math.prod(shape) for shape in shapes]
-    low = [min(floor, size) for size in sizes]
-    total = data.draw(st.integers(sum(low), sum(sizes)))
+    floors = [min(floor, size) for size in sizes]
+    total = data.draw(st.integers(sum(floors), sum(sizes)))
     densities = data.draw(st.lists(st.floats(0, 1), min_size=len(shapes), max_size=len(shapes)))
     shared = counts(shapes, densities, total, floor)
     assert sum(shared) == total
-    assert all(lo <= count <= size for lo, count, size in zip(low, shared, sizes, strict=True))
+    assert all(low <= count <= size for low, count, size in zip(floors, shared, sizes, strict=True))
 
 
 @settings(max_examples=200)

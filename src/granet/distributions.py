@@ -136,14 +136,14 @@ def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floo
     that are not dense, as far as these have enough.
     """
     sizes = [math.prod(shape) for shape in shapes]
-    low = [min(floor, size) for size in sizes]
-    if not sum(low) <= total <= sum(sizes):
-        raise ValueError(f"total={total}: must lie between {sum(low)} (floor={floor} per layer) and {sum(sizes)}")
+    floors = [min(floor, size) for size in sizes]
+    if not sum(floors) <= total <= sum(sizes):
+        raise ValueError(f"total={total}: must lie between {sum(floors)} (floor={floor} per layer) and {sum(sizes)}")
     exact = [density * size for density, size in zip(densities, sizes, strict=True)]
-    result = [min(max(int(value), lo), size) for value, lo, size in zip(exact, low, sizes, strict=True)]
+    result = [min(max(int(value), low), size) for value, low, size in zip(exact, floors, sizes, strict=True)]
     while difference := total - sum(result):
         step = 1 if difference > 0 else -1
-        movable = [i for i in range(len(sizes)) if low[i] <= result[i] + step <= sizes[i]]
+        movable = [i for i in range(len(sizes)) if floors[i] <= result[i] + step <= sizes[i]]
         movable = [i for i in movable if step > 0 or densities[i] < 1] or movable
         movable.sort(key=lambda i: step * (result[i] - exact[i]))
         for i in movable[: abs(difference)]:
@@ -156,24 +156,24 @@ def whole_counts(
 ) -> list[int]:
     """Multiples of ``quanta`` nearest to ``densities``, whose sum is as near to ``total`` as single quanta allow.
 
-    The same as :func:`counts` for weights that come in lots: each layer is rounded down, then layers get one quantum
+    The same as :func:`counts` for weights that come in quanta: each layer is rounded down, then layers get one quantum
     more, largest remainder first, as long as this brings the sum nearer. Each layer keeps at least ``floor`` weights.
 
     >>> whole_counts([40, 60], [10, 4], [0.5, 0.5], total=50)
     [20, 28]
     """
-    low = [-(-min(floor, size) // quantum) * quantum for size, quantum in zip(sizes, quanta, strict=True)]
+    floors = [-(-min(floor, size) // quantum) * quantum for size, quantum in zip(sizes, quanta, strict=True)]
     exact = [density * size / quantum for density, size, quantum in zip(densities, sizes, quanta, strict=True)]
     result = [
-        min(max(int(lots) * quantum, least), size)
-        for lots, quantum, least, size in zip(exact, quanta, low, sizes, strict=True)
+        min(max(int(number) * quantum, low), size)
+        for number, quantum, low, size in zip(exact, quanta, floors, sizes, strict=True)
     ]
     while difference := total - sum(result):
         step = 1 if difference > 0 else -1
         movable = [
             i
             for i, quantum in enumerate(quanta)
-            if low[i] <= result[i] + step * quantum <= sizes[i] and quantum < 2 * abs(difference)
+            if floors[i] <= result[i] + step * quantum <= sizes[i] and quantum < 2 * abs(difference)
         ]
         movable = [i for i in movable if step > 0 or densities[i] < 1] or movable
         if not movable:

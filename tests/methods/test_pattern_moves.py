@@ -62,14 +62,14 @@ def test_snfs_shares_out_whole_units_which_grow_by_mean_momentum(units, pattern:
             off = ~after
             assert (survivors & ~after).sum() == 0
             assert not new.any() or not off.any() or momentum[new].min() > momentum[off].max()
-            lot = units.split(layer.weight, pattern).shape[1]
-            lacking += int(survivors.sum()) * lot
-            grown.append((int(new.sum()) * lot, int((~survivors).sum()) * lot, lot))
+            quantum = units.split(layer.weight, pattern).shape[1]
+            lacking += int(survivors.sum()) * quantum
+            grown.append((int(new.sum()) * quantum, int((~survivors).sum()) * quantum, quantum))
         assert abs(sum(layer.active for layer in net.layers) - net.numel / 2) <= largest / 2
         shares = demand / demand.sum() * -lacking
-        for (count, room, lot), share in zip(grown, shares, strict=True):
+        for (count, room, quantum), share in zip(grown, shares, strict=True):
             assert abs(count - share) < 1.5 * largest or min(r for _, r, _ in grown) < max(shares)
-            assert count <= room and count % lot == 0
+            assert count <= room and count % quantum == 0
 
 
 @UNITS

@@ -86,20 +86,21 @@ def test_millions_of_weights_lose_none() -> None:
         assert (result >= 0).all()
 
 
-lots = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=8)
+in_quanta = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=8)
 
 
-@given(lots, st.floats(0, 1))
-def test_in_lots_it_is_as_near_as_a_lot_allows(layers, part: float) -> None:
-    shares, size = [share for share, _, _ in layers], [lot for _, _, lot in layers]
-    room = [number * lot for _, number, lot in layers]
+@given(in_quanta, st.floats(0, 1))
+def test_in_quanta_it_is_as_near_as_a_quantum_allows(layers, part: float) -> None:
+    shares, quanta = [share for share, _, _ in layers], [quantum for _, _, quantum in layers]
+    room = [number * quantum for _, number, quantum in layers]
     total = int(part * sum(room))
-    result = divide(torch.tensor(total), torch.tensor(shares).double(), torch.tensor(room), torch.tensor(size)).tolist()
-    assert all(count % lot == 0 and 0 <= count <= space for count, lot, space in zip(result, size, room, strict=True))
-    assert abs(sum(result) - total) <= max(size) / 2
+    given_quanta = torch.tensor(quanta)
+    result = divide(torch.tensor(total), torch.tensor(shares).double(), torch.tensor(room), given_quanta).tolist()
+    assert all(count % q == 0 and 0 <= count <= space for count, q, space in zip(result, quanta, room, strict=True))
+    assert abs(sum(result) - total) <= max(quanta) / 2
 
 
-def test_in_lots_by_hand() -> None:
-    """30 as 3 to 2 to 1 is 15, 10 and 5: 3.75, 2 and 2.5 lots. Down that is 26, one more of the first makes 30."""
+def test_in_quanta_by_hand() -> None:
+    """30 as 3 to 2 to 1 is 15, 10 and 5: 3.75, 2 and 2.5 quanta. Down that is 26, one more of the first makes 30."""
     found = divide(torch.tensor(30), torch.tensor([3.0, 2.0, 1.0]), torch.tensor([40, 40, 40]), torch.tensor([4, 5, 2]))
     assert found.tolist() == [16, 10, 4]

@@ -247,25 +247,25 @@ LAYERS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 12), st.floats(0, 
 
 
 @given(LAYERS, st.floats(0, 1), st.integers(0, 3))
-def test_counts_in_lots_are_as_near_as_a_single_lot_brings_them(layers, share: float, floor: int) -> None:
+def test_counts_in_quanta_are_as_near_as_a_single_quantum_brings_them(layers, share: float, floor: int) -> None:
     quanta, densities = [q for q, _, _ in layers], [d for _, _, d in layers]
-    sizes = [q * lots for q, lots, _ in layers]
+    sizes = [q * number for q, number, _ in layers]
     total = round(share * sum(sizes))
     result = whole_counts(sizes, quanta, densities, total, floor)
-    low = [math.ceil(min(floor, size) / q) * q for size, q in zip(sizes, quanta, strict=True)]
-    for count, size, quantum, least in zip(result, sizes, quanta, low, strict=True):
+    floors = [math.ceil(min(floor, size) / q) * q for size, q in zip(sizes, quanta, strict=True)]
+    for count, size, quantum, low in zip(result, sizes, quanta, floors, strict=True):
         assert count % quantum == 0
-        assert least <= count <= size
+        assert low <= count <= size
     away = total - sum(result)
-    for count, size, quantum, least in zip(result, sizes, quanta, low, strict=True):
+    for count, size, quantum, low in zip(result, sizes, quanta, floors, strict=True):
         if away > 0 and count + quantum <= size:
             assert abs(away - quantum) >= away
-        if away < 0 and count - quantum >= least:
+        if away < 0 and count - quantum >= low:
             assert abs(away + quantum) >= -away
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.floats(0, 1)), min_size=1, max_size=6), st.integers(0, 2))
-def test_counts_in_lots_of_one_sum_to_the_total(layers, floor: int) -> None:
+def test_counts_in_quanta_of_one_sum_to_the_total(layers, floor: int) -> None:
     sizes, densities = [size for size, _ in layers], [density for _, density in layers]
     total = max(round(sum(size * density for size, density in layers)), sum(min(floor, size) for size in sizes))
     one = whole_counts(sizes, [1] * len(sizes), densities, total, floor)
@@ -273,14 +273,14 @@ def test_counts_in_lots_of_one_sum_to_the_total(layers, floor: int) -> None:
     assert sum(one) == sum(counts([(size,) for size in sizes], densities, total, floor))
 
 
-def test_counts_in_lots_by_hand() -> None:
-    # exact lots 4.6, 2.5, 7.3: down to 4, 2, 7 = 4*5 + 2*4 + 7*2 = 42; the total 47 is 5 away
-    # first the remainder 0.6 gets a lot of 5, then nothing is nearer
+def test_counts_in_quanta_by_hand() -> None:
+    # exact quanta 4.6, 2.5, 7.3: down to 4, 2, 7 = 4*5 + 2*4 + 7*2 = 42; the total 47 is 5 away
+    # first the remainder 0.6 gets a quantum of 5, then nothing is nearer
     assert whole_counts([50, 40, 20], [5, 4, 2], [0.46, 0.25, 0.73], total=47) == [25, 8, 14]
     assert whole_counts([50, 40, 20], [5, 4, 2], [0.46, 0.25, 0.73], total=51) == [25, 12, 14]
 
 
-def test_lots_for_a_floor_are_not_taken_from_a_dense_layer() -> None:
+def test_quanta_for_a_floor_are_not_taken_from_a_dense_layer() -> None:
     assert whole_counts([16, 40, 40], [4, 4, 4], [1.0, 0.05, 0.75], total=48, floor=8) == [16, 8, 24]
     assert whole_counts([8, 8], [4, 4], [1.0, 0.0], total=8, floor=4) == [4, 4]  # but for want of others
 

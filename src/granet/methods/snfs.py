@@ -70,8 +70,8 @@ class SNFS(SparseMomentum):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         demand = net.mean_size(momentum)
-        lots = (net.counts // net.quanta).double() * self.regrow_ratio(clock)
-        net.drop(torch.ceil(lots).long() * net.quanta, magnitude)
+        number = (net.counts // net.quanta).double() * self.regrow_ratio(clock)  # of quanta
+        net.drop(torch.ceil(number).long() * net.quanta, magnitude)
         net.grow(net.share_out(net.lacking(self.sparsity), demand), momentum)
 
     def regrow_ratio(self, clock: Clock) -> float:

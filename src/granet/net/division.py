@@ -9,36 +9,36 @@ from torch.nn.functional import pad
 from granet.selection import fill
 
 
-def divide(total: Tensor, shares: Tensor, room: Tensor, lots: Tensor | None = None) -> Tensor:
-    """Whole numbers in proportion to ``shares``, none above ``room``, that add up to ``total`` (exactly, without lots).
+def divide(total: Tensor, shares: Tensor, room: Tensor, quanta: Tensor | None = None) -> Tensor:
+    """Whole numbers in proportion to ``shares``, none above ``room``, that add up to ``total``.
 
     What a full layer cannot take goes to the others, in proportion again: layer l gets min(room_l, lambda * share_l)
     with the one lambda for which that sums to ``total``. Fractions are rounded by largest remainder, the earlier layer
     first among equals. Layers without a share get something only when all others are full; a total beyond all room
     fills everything. Where all shares are zero, room takes their place. Shares that are not finite count as zero.
 
-    With ``lots``, each layer gets a multiple of its own lot (its room must be one, too), and the sum is as near to
-    ``total`` as rounding up the largest remainders allows.
+    With ``quanta``, each layer gets a multiple of its own quantum (its room must be one, too), and the sum is as near
+    to ``total`` as rounding up the largest remainders allows; without, it is exact.
 
     All arguments and the result are tensors on one device; the host never waits.
 
     >>> divide(torch.tensor(10), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([4, 9, 9])).tolist()
     [4, 3, 3]
-    >>> divide(torch.tensor(10), torch.tensor([3.0, 2.0]), torch.tensor([12, 30]), lots=torch.tensor([4, 3])).tolist()
+    >>> divide(torch.tensor(10), torch.tensor([3.0, 2.0]), torch.tensor([12, 30]), torch.tensor([4, 3])).tolist()
     [8, 3]
     """
-    lots = torch.ones_like(room) if lots is None else lots
+    quanta = torch.ones_like(room) if quanta is None else quanta
     shares = shares.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
     shares = torch.where(shares.sum() > 0, shares, room.double())
     exact = torch.minimum(_level(total, shares, room) * shares, room.double())
-    least = (exact / lots).floor().long() * lots
-    remainder = torch.where(least < room, (exact - least) / lots, -1.0)
+    down = (exact / quanta).floor().long() * quanta
+    remainder = torch.where(down < room, (exact - down) / quanta, -1.0)
     order = remainder.argsort(descending=True, stable=True)
-    sums = pad((lots * (least < room))[order].cumsum(0), (1, 0)) + least.sum()
-    one_more = (order.argsort() < (sums - total).abs().argmin()) & (least < room)
-    result = least + one_more * lots
+    sums = pad((quanta * (down < room))[order].cumsum(0), (1, 0)) + down.sum()
+    up = (order.argsort() < (sums - total).abs().argmin()) & (down < room)
+    result = down + up * quanta
     more = fill(result, room, total) - result
-    return result + (more + (lots - 1) // 2) // lots * lots
+    return result + (more + (quanta - 1) // 2) // quanta * quanta
 
 
 def _level(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sparse weights that keep to a pattern: the same moves as on single weights, in lots.
+"""Sparse weights that keep to a pattern: the same moves as on single weights, in whole quanta.
 
 A layer's count of active weights is always a multiple of its quantum. The total is as near to the requested one as
 rounding by largest remainder, or cutting a ranking, can bring it; the achieved sparsity shows the outcome.
@@ -27,7 +27,7 @@ P = TypeVar("P", Blocks, Groups)
 def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: float) -> SparseNet:
     """The layers as a net whose masks keep to that pattern, on their way to that sparsity.
 
-    ValueError if the minimum of all layers together is more than the sparsity leaves.
+    ValueError if the floors of all layers together are more than the sparsity leaves.
     """
     parsed = parse_pattern(pattern)
     if parsed is None:
@@ -35,11 +35,11 @@ def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: 
     else:
         check_fit(parsed, layers)
         net = BlockNet(layers, floor, parsed) if isinstance(parsed, Blocks) else GroupNet(layers, floor, parsed)
-    least, keep = sum(map(net.least, layers)), kept(net.numel, sparsity)
-    if least > keep:
-        floors = f"floor={floor}" if parsed is None else f"pattern={pattern!r} with floor={floor}"
+    floors, keep = sum(map(net.floor_of, layers)), kept(net.numel, sparsity)
+    if floors > keep:
+        given = f"floor={floor}" if parsed is None else f"pattern={pattern!r} with floor={floor}"
         raise ValueError(
-            f"sparsity={sparsity!r}: leaves {keep} weights, but {floors} keeps at least {least} in {len(layers)} layers"
+            f"sparsity={sparsity!r}: leaves {keep} weights, but {given} keeps at least {floors} in {len(layers)} layers"
         )
     return net
 
@@ -67,7 +67,7 @@ class BlockNet(PatternNet[Blocks]):
     """Blocks or filters. A proposal has one mask entry for each block; writing it spreads these to the weights."""
 
     def _present(self) -> list[Tensor]:
-        return [self._entries(layer, layer.mask) for layer in self.movable]
+        return [self._by_unit(layer, layer.mask) for layer in self.movable]
 
     def _weight_by_weight(self) -> list[Tensor]:
         pairs = zip(self.movable, self._proposed, strict=True)
@@ -78,10 +78,10 @@ class BlockNet(PatternNet[Blocks]):
         return Units(self.pattern)
 
     @property
-    def _entry_size(self) -> Tensor:
+    def _unit_sizes(self) -> Tensor:
         return self.quanta
 
-    def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
+    def _by_unit(self, layer: SparseLayer, mask: Tensor) -> Tensor:
         return self.pattern.units(layer, mask)
 
     def _scores(self, score: Score) -> list[Tensor]:

@@ -101,11 +101,11 @@ class GroupRanking:
         quanta = constant([self._pattern.quantum(layer) for layer in self._layers], device)
         free = rank(self._scores, self._masks, "active").global_counts(total, floors)
         down = free // quanta * quanta
-        lots = torch.where(free > down, quanta, 0)  # what rounding up adds
+        added = torch.where(free > down, quanta, 0)  # by rounding up
         order = ((free - down) / quanta).argsort(descending=True, stable=True)
-        sums = pad(lots[order].cumsum(0), (1, 0)) + down.sum()
+        sums = pad(added[order].cumsum(0), (1, 0)) + down.sum()
         up = torch.arange(len(order), device=device) < (sums - total).abs().argmin()
-        return down + lots * torch.zeros_like(up).scatter_(0, order, up)
+        return down + added * torch.zeros_like(up).scatter_(0, order, up)
 
 
 def best_of_rows(scores: Tensor, candidates: Tensor, counts: Tensor) -> Tensor:

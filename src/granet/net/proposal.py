@@ -223,22 +223,22 @@ class ProposedMasks:
         """For each layer, the number that its count of active weights is a multiple of."""
         return constant([self._quanta[layer.index] for layer in self.movable], self.device)
 
-    def least(self, layer: SparseLayer) -> int:
-        """The least that the layer keeps: the floor, or all its weights if these are fewer, in whole quanta."""
+    def floor_of(self, layer: SparseLayer) -> int:
+        """What the layer keeps at least: the floor, or all its weights if these are fewer, up to a whole quantum."""
         quantum = self._quanta[layer.index]
         return -(-min(self.floor, layer.numel) // quantum) * quantum
 
     @property
     def _floors(self) -> Tensor:
-        return constant([self.least(layer) for layer in self.movable], self.device)
+        return constant([self.floor_of(layer) for layer in self.movable], self.device)
 
     @property
-    def _entry_size(self) -> Tensor:
-        """For each layer, how many weights one entry of a proposed mask stands for."""
+    def _unit_sizes(self) -> Tensor:
+        """For each layer, the weights of a unit: a proposed mask has one entry for each unit."""
         return constant([1] * len(self.movable), self.device)
 
-    def _entries(self, layer: SparseLayer, mask: Tensor) -> Tensor:
-        """A mask of the layer with one entry for each score."""
+    def _by_unit(self, layer: SparseLayer, mask: Tensor) -> Tensor:
+        """A mask of the layer with one entry for each unit, as scores have."""
         return mask
 
     def _present(self) -> Sequence[Tensor]:

@@ -54,7 +54,7 @@ class SparseNet(ProposedMasks):
     def keep_nonzero(self) -> None:
         """Switch off the weights that are zero, so that a net that was trained sparse keeps its masks."""
         self._begin_thinning(magnitude)
-        self.counts = nonzero(self._scores(magnitude), self.device) * self._entry_size
+        self.counts = nonzero(self._scores(magnitude), self.device) * self._unit_sizes
 
     @torch.no_grad()
     def prune_share(self, rate: float, score: Score, scope: Scope) -> None:
@@ -88,7 +88,7 @@ class SparseNet(ProposedMasks):
         self._finish_thinning()
         self.pruned = pruned + counts.sum() - self.counts.sum()
         came = nonzero((mask & ~before for mask, before in zip(self._proposed, masks, strict=True)), self.device)
-        self.regrown = self.regrown + (came * self._entry_size).sum()
+        self.regrown = self.regrown + (came * self._unit_sizes).sum()
 
     @torch.no_grad()
     def recount(self) -> None:
@@ -140,11 +140,11 @@ class SparseNet(ProposedMasks):
         self._finish_thinning()
         going = []
         for layer, proposed, places in zip(self.movable, self._proposed, where, strict=True):
-            entries = self._entries(layer, places).reshape(-1)
-            leaving = (proposed & entries).logical_and_(self.accept.to(proposed.device))
+            units = self._by_unit(layer, places).reshape(-1)
+            leaving = (proposed & units).logical_and_(self.accept.to(proposed.device))
             proposed.logical_xor_(leaving)
             going.append(leaving.count_nonzero().to(self.device))
-        gone = torch.stack(going) * self._entry_size
+        gone = torch.stack(going) * self._unit_sizes
         self.counts = self.counts - gone
         return gone
 
@@ -175,19 +175,19 @@ class SparseNet(ProposedMasks):
     def below(self, threshold: Tensor) -> Tensor:
         """Weights of each layer that were active at the start of this proposal and lie below ``threshold`` in size."""
         small = (
-            (scores.abs() < threshold.to(scores.device)) & self._entries(layer, layer.mask)
+            (scores.abs() < threshold.to(scores.device)) & self._by_unit(layer, layer.mask)
             for layer, scores in zip(self.movable, self._scores(magnitude), strict=True)
         )
-        return nonzero(small, self.device) * self._entry_size
+        return nonzero(small, self.device) * self._unit_sizes
 
     @torch.no_grad()
     def mean_size(self, score: Score) -> Tensor:
         """The mean absolute score of the weights of each layer that were active at the start of this proposal."""
         sums = [
-            torch.where(self._entries(layer, layer.mask), scores, 0).abs().sum(dtype=torch.float64).to(self.device)
+            torch.where(self._by_unit(layer, layer.mask), scores, 0).abs().sum(dtype=torch.float64).to(self.device)
             for layer, scores in zip(self.movable, self._scores(score), strict=True)
         ]
-        return torch.stack(sums) * self._entry_size / self._of_movable(self.active).clamp(min=1)
+        return torch.stack(sums) * self._unit_sizes / self._of_movable(self.active).clamp(min=1)
 
     def lacking(self, sparsity: float) -> Tensor:
         """How many active weights the proposal lacks at that sparsity; 0 if it has enough."""
