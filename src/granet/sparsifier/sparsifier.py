@@ -203,7 +203,7 @@ class Sparsifier:
         """Masks (packed bits), counters, seed, history and the method's fields: tensors and plain values only.
 
         Random masks are a function of seed, layer and step, so these are the whole state of the random numbers. Only
-        the noise of ``vd`` is drawn from torch's own, as dropout's is: to go on bit for bit, save their state too.
+        the noise of ``vd`` comes from torch's generator, like dropout's: to continue bit for bit, save its state too.
         """
         return write_state(
             self.method,
