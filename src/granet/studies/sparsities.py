@@ -10,10 +10,7 @@ from granet.studies.compare import Comparison
 ROUNDING = 5e-5
 """A sparsity closer than this is printed as the one asked for."""
 
-_WHY = """\
-STR's thresholds may leave fewer weights than asked for, and these stay; a run that has more of them is from before
-`finish()` cut it.
-"""
+_WHY = "STR's thresholds may leave fewer weights than asked for, and these stay.\n"
 
 
 def sparsities_section(comparisons: Sequence[Comparison]) -> str:
