@@ -32,6 +32,10 @@ GRANET = Recipe(method_fields={"sparsity": 0.9})
             ["granet 0.9 from 0.5, seed 0", "granet 0.9, seed 1"],
         ),
         ([GRANET, replace(GRANET, seed=1, observe=("overlap",))], ["granet 0.9, seed 0", "granet 0.9, seed 1"]),
+        (
+            [GRANET, replace(GRANET, exclude=("classifier.*",))],
+            ["granet 0.9, exclude []", "granet 0.9, exclude [classifier.*]"],
+        ),
         ([GRANET, replace(GRANET, exclude=("layer",) * 20)], ["run0", "run1"]),
     ],
 )

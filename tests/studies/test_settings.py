@@ -36,3 +36,10 @@ def test_a_parent_is_told_by_its_method_and_settings() -> None:
     assert told == ["parent=granet initial_sparsity=0.0", "parent=granet initial_sparsity=0.5", "parent=dense"]
     seeds = [replace(dense, seed=seed) for seed in (0, 1)]
     assert set(told_apart([*seeds, *map(ticket, seeds)]).values()) == {""}  # the same start for all
+
+
+def test_lists_are_told_as_in_a_file_not_as_in_python() -> None:
+    early = replace(GRANET, milestones=("25%", 400))
+    assert list(told_apart([GRANET, early]).values()) == ["milestones=[50%, 75%]", "milestones=[25%, 400]"]
+    bare = replace(GRANET, exclude=("classifier.*",))
+    assert list(told_apart([GRANET, bare]).values()) == ["exclude=[]", "exclude=[classifier.*]"]

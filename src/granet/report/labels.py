@@ -6,7 +6,7 @@ import colorsys
 from collections.abc import Sequence
 
 from granet.report.read import ReportedRun
-from granet.training.differences import differing, settings
+from granet.training.differences import differing, settings, shown
 
 # Told apart by most eyes, on white and on black.
 _COLOURS = ("#2f7ed8", "#e0762f", "#2ca58d", "#b455c4", "#a88410", "#d64550", "#6f7f94", "#8c6bd8")
@@ -41,7 +41,7 @@ def _label(run: ReportedRun, runs: Sequence[ReportedRun]) -> str:
         told.pop("sparsity", None)
     if "initial_sparsity" in told:
         what += f" from {told.pop('initial_sparsity')}"
-    parts = [what, *(f"{name} {value}" for name, value in told.items())]
+    parts = [what, *(f"{name} {shown(value)}" for name, value in told.items())]
     if len({_place(other) for other in runs}) > 1:
         parts.insert(1, _place(run))
     return ", ".join(parts)

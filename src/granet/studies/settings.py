@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from granet.training import Recipe
-from granet.training.differences import Settings, differing, settings
+from granet.training.differences import Settings, differing, settings, shown
 from granet.training.rundir import run_name
 
 _COLUMNS = {"seed", "sparsity", "width"}  # the last one is part of the model's name
@@ -31,7 +31,7 @@ def _texts(named: Mapping[str, Recipe], found: Mapping[str, Settings]) -> dict[s
     for name, recipe in named.items():
         groups.setdefault((recipe.method, recipe.model, recipe.data), []).append(name)
     return {
-        name: ", ".join(f"{key}={value}" for key, value in own.items() if key not in _COLUMNS and value != "")
+        name: ", ".join(f"{key}={shown(value)}" for key, value in own.items() if key not in _COLUMNS and value != "")
         for group in groups.values()
         for name, own in zip(group, differing([found[name] for name in group]), strict=True)
     }

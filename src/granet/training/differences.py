@@ -27,3 +27,12 @@ def differing(several: Sequence[Settings]) -> list[dict[str, object]]:
     """
     shared = {name for name, value in several[0].items() if all(name in one and one[name] == value for one in several)}
     return [{name: value for name, value in one.items() if name not in shared} for one in several]
+
+
+def shown(value: object) -> str:
+    """A setting in a table or a legend: text without quotes, a list in brackets.
+
+    >>> shown(("25%", "75%"))
+    '[25%, 75%]'
+    """
+    return f"[{', '.join(map(shown, value))}]" if isinstance(value, list | tuple) else str(value)
