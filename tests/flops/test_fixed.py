@@ -136,6 +136,20 @@ def test_interpolation_has_a_price_for_each_element_it_makes(mode: str, dimensio
     assert flops(model, x).fixed_by_kind == {"interpolation": price * 2 * 3 * 4**dimensions}
 
 
+def test_interpolation_by_cubes_and_at_a_grid_costs_two_for_each_neighbour() -> None:
+    grids = {2: torch.zeros(2, 5, 7, 2), 3: torch.zeros(2, 5, 7, 4, 3)}
+    made = {2: 2 * 3 * 5 * 7, 3: 2 * 3 * 5 * 7 * 4}
+    for function, dimensions, neighbours in (
+        (lambda x: F.interpolate(x, (5, 7), mode="bicubic", align_corners=False), 2, 16),
+        (lambda x: F.grid_sample(x, grids[2], align_corners=False), 2, 4),
+        (lambda x: F.grid_sample(x, grids[3], align_corners=False), 3, 8),
+    ):
+        model = nn.Sequential(Function(function), nn.Flatten(), nn.LazyLinear(1, bias=False))
+        x = torch.zeros(2, 3, *[4] * dimensions)
+        model(x)
+        assert flops(model, x).fixed_by_kind == {"interpolation": 2 * neighbours * made[dimensions]}
+
+
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["one image", "a batch"])
 @pytest.mark.parametrize(("pool", "dimensions"), [(F.max_pool2d, 2), (F.avg_pool2d, 2), (F.avg_pool3d, 3)])
 def test_one_size_of_a_pooling_window_stands_for_all(pool: Any, dimensions: int, batch: tuple[int, ...]) -> None:

@@ -6,6 +6,7 @@ import math
 import statistics
 from dataclasses import astuple, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,13 +15,13 @@ from granet.data import load
 from granet.studies.compare import Comparison, SeedDeviations, compare, with_deviations
 from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
-from granet.studies.results import read_results
+from granet.studies.results import read_results, rows
 from granet.studies.results_page import headline, page
 from granet.studies.shortfall import PROTOCOL, below
 from granet.studies.tables import Cell, cells
 from granet.training import Recipe, Run
-from granet.training.records import EpochRecord, best_on_test
-from granet.training.rundir import run_name
+from granet.training.records import EpochRecord, Summary, best_on_test
+from granet.training.rundir import RunDir, run_name
 
 ROOT = Path(__file__).parents[2]
 CELL = Cell("cifar-main", "GMP", "vgg19", "cifar10", 0.9, 93.0, 0.3)
@@ -180,6 +181,28 @@ def test_the_pages_are_what_the_results_give(name: Name, tmp_path: Path) -> None
             assert (tmp_path / path).read_bytes().startswith(b"\x89PNG") and (ROOT / path).is_file()
         else:
             assert (tmp_path / path).read_text() == (ROOT / path).read_text()
+
+
+def test_a_row_tells_the_last_the_best_and_the_papers_epoch_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run branches after epoch 1, which is not its own; epoch 2 is denser than the others."""
+    recipe = Recipe(parent="trunk", branch_epoch=1, epochs=5, seed=7, method_fields={"sparsity": 0.9})
+    seen = [(0.99, 0.9), (0.98, 0.5), (0.91, 0.9), (0.94, 0.9), (0.92, 0.9)]
+    records = [
+        EpochRecord(epoch, 0, 0.0, 0.1, 0.0, 0.0, None, test, sparsity, sparsity)
+        for epoch, (test, sparsity) in enumerate(seen, start=1)
+    ]
+    summary = Summary(0.92, 0.93, 4, 0.9, 0.9000012345, 100, 10, 0.123456, 12.34, train_flops=0.654321)
+    found = SimpleNamespace(
+        path=tmp_path / "name", summary=summary, records=records, environment={"device": "cpu", "torch": "2.10.0"}
+    )
+    monkeypatch.setattr(RunDir, "find", lambda out, recipe: found)
+    (row,) = rows([recipe], tmp_path)
+    assert (row["accuracy_last"], row["accuracy_best"], row["accuracy_as_paper"]) == (92.0, 93.0, 94.0)
+    assert (row["test_flops"], row["train_flops"], row["seconds"]) == (0.12346, 0.65432, 12.3)
+    assert (row["sparsity_asked"], row["sparsity_achieved"]) == (0.9, 0.90000123)
+    assert (row["seed"], row["epochs"], row["commit"], row["run"]) == (7, recipe.total_epochs, "", "name")
 
 
 def test_a_finished_run_is_kept_with_those_of_before(tmp_path: Path) -> None:

@@ -236,6 +236,8 @@ def test_means_and_drops() -> None:
     rates = [0.05, 0.1, 0.1, 0.01, 0.001, 0.0009]
     trunk = [EpochRecord(epoch, 0, 0, lr, 0, 0, 0, 0, 0, 0) for epoch, lr in enumerate(rates, start=1)]
     assert rate_drops(trunk) == [3, 4]
+    halves = [EpochRecord(epoch, 0, 0, lr, 0, 0, 0, 0, 0, 0) for epoch, lr in enumerate([0.5, 0.25, 0.126], start=1)]
+    assert rate_drops(halves) == [1]  # half is enough, and nothing less
 
 
 def test_a_point_does_not_depend_on_where_its_trunk_is_now(tmp_path: Path) -> None:
@@ -246,6 +248,11 @@ def test_a_point_does_not_depend_on_where_its_trunk_is_now(tmp_path: Path) -> No
     whole = points(study, tmp_path)
     assert {point.measure for point in whole} == {"plasticity", "final"}
     trunk = tmp_path / run_name(study.trunks()[0])
+    reached = [json.loads(line)["test_accuracy"] for line in (trunk / "metrics.jsonl").read_text().splitlines()]
+    assert len(set(reached)) == 2
+    for point in whole:  # pruned after epoch 1: compared with that, or with the trunk's end
+        assert point.accuracy_before == round(100 * reached[0 if point.measure == "plasticity" else -1], 3)
+        assert point.difference == pytest.approx(point.accuracy_after - point.accuracy_before, abs=0.0011)
     (trunk / "summary.json").unlink()  # as if it had been begun again
     (trunk / "metrics.jsonl").write_text("")
     assert points(study, tmp_path) == [point for point in whole if point.measure == "plasticity"]

@@ -27,3 +27,25 @@ def test_warm_up_rises_in_equal_parts_and_hands_over(schedule: str) -> None:
     rate = learning_rate(Recipe(lr=0.6, schedule=schedule, warm_up="0.5ep"), CLOCK)
     assert [rate(step) for step in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     assert rate(6) <= 0.6
+
+
+def test_cosine_falls_over_the_steps_after_the_warm_up() -> None:
+    rate = learning_rate(Recipe(lr=0.6, schedule="cosine", warm_up="2ep"), CLOCK)
+    assert [rate(step) for step in (20, 40, 60, 80)] == pytest.approx(
+        [0.3 * (1 + math.cos(math.pi * share)) for share in (0, 0.25, 0.5, 0.75)]
+    )
+
+
+def test_milestones_count_from_the_first_step_and_also_within_the_warm_up() -> None:
+    rate = learning_rate(Recipe(lr=0.6, milestones=(3, "2ep"), gamma=0.1, warm_up=5), CLOCK)
+    assert [rate(step) for step in (2, 3, 19, 20)] == pytest.approx([0.3, 0.04, 0.06, 0.006])
+
+
+@pytest.mark.parametrize("warm_up", [99, 100])
+def test_a_warm_up_is_shorter_than_training(warm_up: int) -> None:
+    recipe = Recipe(lr=1.0, schedule="cosine", warm_up=warm_up)
+    if warm_up == 99:
+        assert learning_rate(recipe, CLOCK)(99) == pytest.approx(1.0)
+    else:
+        with pytest.raises(ValueError, match="warm_up=100: must be shorter than training, 100 steps"):
+            learning_rate(recipe, CLOCK)

@@ -22,3 +22,8 @@ def test_best_epoch_is_chosen_by_validation_at_the_final_sparsity() -> None:
 
 def test_no_validation_part_no_best_epoch() -> None:
     assert best_epoch([record(1, None, 0.9, 0.0)]) is None
+
+
+def test_the_first_of_equal_test_epochs_is_the_best() -> None:
+    records = [record(1, None, 0.99, 0.5), *(record(epoch, None, 0.9, 0.9) for epoch in (2, 3))]
+    assert best_on_test(records).epoch == 2
