@@ -122,6 +122,45 @@ def test_wrong_values_one_line_exit_2_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["train", "--out", ""], "--out"),
+        (["train", "--out="], "--out="),
+        (["train", "--device", "", "--epochs", "1"], "--device"),
+        (["train", ""], "train"),
+        (["sweep", "grid.toml", "--data-dir", ""], "--data-dir"),
+        (["report", "runs", ""], "runs"),
+        ([""], "granet"),
+    ],
+)
+def test_an_empty_argument_is_refused(
+    arguments: list[str],
+    where: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As a path it would be the current folder."""
+    from granet.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"granet: '' after {where}: must not be empty\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_none_is_no_value(tmp_path: Path) -> None:
+    """It would be the default, which is not what somebody asks for who gives an option."""
+    for arguments in ("train --epochs 1 --seed None", "train --epochs 1 --method None", "report runs --out None"):
+        done = command(*arguments.split(), cwd=tmp_path)
+        assert done.returncode == 2 and "'None'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert "None}" not in command("train", "--help", cwd=tmp_path).stdout
+
+
 def test_wrong_value_in_a_real_process(tmp_path: Path) -> None:
     done = command("train", "--sparsity", "1.5", cwd=tmp_path)
     assert done.returncode == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import DisallowNone, Positional, UseAppendAction
+from tyro.conf import Positional, UseAppendAction
 
 from granet.cli.console import results_table, watch
 from granet.cli.device import choose_device, choose_threads
@@ -85,9 +85,9 @@ class Train:
     """Decay of a moving average of the weights, which is then what is evaluated and saved; 0 for none."""
     precision: str | None = None
     """Of activations and products: `float32` or `bfloat16`."""
-    compile: DisallowNone[bool | None] = None
+    compile: bool | None = None
     """Fuse the forward and backward pass with `torch.compile`."""
-    deterministic: DisallowNone[bool | None] = None
+    deterministic: bool | None = None
     """Make a GPU repeat itself exactly, at some cost in speed."""
     observe: UseAppendAction[tuple[str, ...]] = ()
     """Watch the network change, one epoch at a time: `overlap`, `ever_active`, `survival`, `dead_filters`, `dormant`,
