@@ -107,6 +107,33 @@ def test_random_parts_have_the_stated_area_and_aspect() -> None:
     assert abs(np.log(aspects).mean()) < 0.02
 
 
+@pytest.mark.parametrize(("size", "box"), [((1000, 10), (493, 0, 13, 10)), ((10, 1000), (0, 493, 10, 13))])
+def test_of_an_image_too_long_for_any_draw_the_largest_allowed_part_of_the_centre_is_taken(
+    size: tuple[int, int], box: tuple[int, int, int, int]
+) -> None:
+    """Its aspect ratio is 4:3 or 3:4, in whole pixels."""
+    assert {RandomResizedCrop().box(*size, random.Random(seed)) for seed in range(20)} == {box}
+
+
+def test_half_of_the_random_parts_are_mirrored() -> None:
+    rising = Image.fromarray(np.tile(np.arange(0, 256, 4, dtype=np.uint8)[None, :, None], (64, 1, 3)))
+    choices = random.Random(0)
+    parts = [np.asarray(RandomResizedCrop(8)(rising, choices))[0, :, 0].astype(int) for _ in range(400)]
+    mirrored = sum(part[0] > part[-1] for part in parts)
+    assert abs(mirrored - 200) < 50  # five deviations
+    assert all(abs(np.diff(part)).sum() == abs(part[-1] - part[0]) for part in parts)  # nothing else is turned
+
+
+@pytest.mark.parametrize("size", [(300, 100), (100, 300)])
+def test_the_shorter_side_is_resized_and_the_longer_one_keeps_its_proportion(size: tuple[int, int]) -> None:
+    """Of three thirds, red, green and blue, the middle one is what is left."""
+    thirds = np.repeat(np.eye(3, dtype=np.uint8) * 255, 100, axis=0)[None].repeat(100, axis=0)
+    image = Image.fromarray(thirds if size[0] > size[1] else thirds.swapaxes(0, 1))
+    assert image.size == size
+    out = np.asarray(ResizeCentreCrop(64, 48)(image, random.Random(0)))
+    assert out.shape == (48, 48, 3) and (out == [0, 255, 0]).all()
+
+
 def test_centre_crop_takes_the_centre() -> None:
     """A gradient image shows where the window came from; the result has no randomness."""
     gradient = np.tile(np.arange(200, dtype=np.uint8)[None, :, None], (100, 1, 3))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from granet.training import batches as module
 from granet.training.batches import Batches, normaliser
 
 PLAIN = normaliser((0.0,), (1 / 255,), torch.device("cpu"))  # leaves the byte values as they are
@@ -67,8 +68,37 @@ def test_normalise_per_channel() -> None:
     normalise = normaliser(tuple(mean.tolist()), tuple(std.tolist()), torch.device("cpu"))
     expected = (scaled - mean.view(1, 2, 1, 1)) / std.view(1, 2, 1, 1)
     torch.testing.assert_close(normalise(images), expected, atol=1e-5, rtol=1e-5)
+    assert normalise(images).is_contiguous()  # on a GPU they come out channels-last
 
 
 def test_crop_must_fit() -> None:
     with pytest.raises(ValueError, match=r"^crop=4: "):
         Batches(*numbered(8), batch_size=4, normalise=PLAIN, crop=4)
+    oblong = torch.zeros(8, 1, 4, 6, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=r"^crop=4: must be below the side of the images, 4$"):
+        Batches(oblong, torch.zeros(8, dtype=torch.int64), batch_size=4, normalise=PLAIN, crop=4)
+
+
+def test_a_pass_is_the_same_however_many_batches_are_prepared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that is taken up again goes on with the batches that it has left."""
+
+    def draw(skip: int = 0) -> list[tuple[Tensor, Tensor]]:
+        batches = Batches(*numbered(23), batch_size=3, normalise=PLAIN, crop=1, padding="zero", flip=True, seed=5)
+        return list(batches.epoch(skip))
+
+    whole = draw()
+    monkeypatch.setattr(module, "BATCHES_AT_ONCE", 2)
+    for skip in (0, 1, 4, 7):
+        drawn = draw(skip)
+        assert len(drawn) == 7 - skip
+        for (pictures, answers), (other, same) in zip(drawn, whole[skip:], strict=True):
+            assert torch.equal(pictures, other) and torch.equal(answers, same)
+
+
+def test_crops_of_an_image_padded_with_zeros() -> None:
+    images, labels = numbered(200)
+    images += 1  # so that only the padding is zero
+    padded = torch.nn.functional.pad(images.float(), [1] * 4)
+    pictures, answers = next(Batches(images, labels, batch_size=200, normalise=PLAIN, crop=1, padding="zero").epoch())
+    windows = torch.stack([padded[answers, :, i : i + 4, j : j + 4] for i in range(3) for j in range(3)])
+    assert (windows == pictures).flatten(2).all(2).any(0).all()
