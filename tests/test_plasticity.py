@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,3 +137,50 @@ def test_batches_that_can_be_read_only_once_are_refused() -> None:
     once = iter([(INPUTS, TARGETS)])
     with pytest.raises(ValueError, match="batches: must be an iterable"):
         granet.plasticity(model, optimizer, once, nn.functional.cross_entropy, accuracy, steps=2)
+
+
+def zeros_of_copies(**options: Any) -> dict[str, list[dict[str, torch.Tensor]]]:
+    """Where the weights of each copy are zero after training without a learning rate, by regeneration."""
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+    with torch.no_grad():
+        model[2].weight *= 100  # pruned last when all layers are ranked together
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def look(copied: nn.Module) -> float:
+        seen.append({name: copied.get_parameter(name) == 0 for name in ("0.weight", "2.weight")})
+        return 0.0
+
+    points = granet.plasticity(
+        model, optimizer, [(INPUTS, TARGETS)], nn.functional.cross_entropy, look, steps=1, **options
+    )
+    first, *copies = seen
+    assert not any(zero.any() for zero in first.values())  # the model itself
+    pairs = list(zip(points, copies, strict=True))
+    return {kind: [zeros for point, zeros in pairs if point.regeneration == kind] for kind in ("without", "with")}
+
+
+@pytest.mark.parametrize(("scope", "expected"), [("global", [32, 0]), ("uniform", [24, 8])])
+def test_the_scope_decides_which_layers_are_pruned(scope: str, expected: list[int]) -> None:
+    (zeros,) = zeros_of_copies(rates=(0.5,), scope=scope)["without"]
+    assert [int(zero.sum()) for zero in zeros.values()] == expected
+
+
+def test_the_pattern_decides_what_is_pruned_together() -> None:
+    (zeros,) = zeros_of_copies(rates=(0.5,), pattern="filter", exclude=("2.weight",))["without"]
+    assert sorted(zeros["0.weight"].sum(1).tolist()) == [0] * 4 + [6] * 4
+
+
+@pytest.mark.parametrize("options", [{"exclude": ("2.*",)}, {"include": ("0.*",)}])
+def test_layers_that_are_left_out_stay_dense(options: dict[str, Any]) -> None:
+    (zeros,) = zeros_of_copies(rates=(0.5,), scope="uniform", **options)["without"]
+    assert [int(zero.sum()) for zero in zeros.values()] == [24, 0]
+
+
+def test_the_rates_are_those_of_the_paper_unless_others_are_asked_for() -> None:
+    found = zeros_of_copies(scope="uniform")
+    assert [int(zeros["0.weight"].sum()) for zeros in found["without"]] == [
+        round(48 * s) for s in (0.2, 0.5, 0.9, 0.98)
+    ]
+    assert len(found["with"]) == 4

@@ -55,6 +55,12 @@ def test_equals_a_loop_over_padded_images(
     assert torch.equal(apply_moves(images, moves, pad=pad, mode=mode), slow(images, moves, pad, mode))
 
 
+def test_zeros_may_be_wider_than_the_image() -> None:
+    images = torch.randint(1, 256, (200, 2, 3, 4), dtype=torch.uint8, generator=seeded(1))
+    moves = draw_moves(200, pad=9, generator=seeded(1))
+    assert torch.equal(apply_moves(images, moves, pad=9, mode="zero"), slow(images, moves, 9, "zero"))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", ["reflect", "zero"])
 def test_same_on_every_device_and_for_every_chunk(device: str, mode: PadMode) -> None:
