@@ -49,6 +49,15 @@ def test_pairs_where_both_were_run() -> None:
     assert f"| GraNet (s_i=0) - GMP | -0.50 ± {each:.2f} | +1.00 ± {each:.2f} | {both} |" in text
 
 
+def test_one_pair_is_enough_and_counts_where_both_were_run() -> None:
+    rows = {
+        "GMP": [cell("GMP", 0.9, 93.6, 93.0), cell("GMP", 0.95, 93.5)],
+        "GraNet (s_i=0)": [cell("GraNet (s_i=0)", 0.9, 93.8, 93.5), cell("GraNet (s_i=0)", 0.95, 93.7, 93.4)],
+    }
+    told = f"+0.50 ± {DEVIATION * math.sqrt(2):.2f} (+0.20)"
+    assert f"| GraNet (s_i=0) - GMP | {told} | - | {told} |" in pairs_section([0.9, 0.95], rows)
+
+
 def test_without_a_pair_there_is_nothing_to_say() -> None:
     assert pairs_section([0.9], {"GMP": [cell("GMP", 0.9, 93.6, 93.1)]}) == ""
     assert (
