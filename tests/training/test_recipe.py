@@ -109,6 +109,19 @@ def test_clock_leaves_the_incomplete_batch_out() -> None:
         {"seed": -1},
         {"stretch": 1e308},
         {"epochs": 10**400},
+        {"width": 0.0},
+        {"nesterov": False, "momentum": -0.1},
+        {"schedule": "linear"},
+        {"label_smoothing": 1.0},
+        {"label_smoothing": -0.1},
+        {"clip": -1.0},
+        {"ema": 1.0},
+        {"ema": -0.1},
+        {"precision": "float16"},
+        {"seed": 2**63},
+        {"epochs": 4, "stretch": 0.1},
+        {"parent": "first", "branch_epoch": -1},
+        {"parent": "first", "branch_epoch": 1, "hold": -1},
     ],
 )
 def test_wrong_values_are_named(wrong: dict[str, object]) -> None:
@@ -117,7 +130,22 @@ def test_wrong_values_are_named(wrong: dict[str, object]) -> None:
         Recipe(**wrong)
 
 
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"momentum": 0.0, "nesterov": False},
+        {"weight_decay": 0.0, "batch_size": 2, "seed": 2**63 - 1},
+        {"epochs": 1, "milestones": (), "stretch": 0.6},
+        {"epochs": 4, "keep": (1, 3), "parent": "first", "branch_epoch": 3},
+        {"epochs": 4, "parent": "first", "branch_epoch": 1, "hold": 3},
+    ],
+)
+def test_the_limits_themselves_are_allowed(limit: dict[str, object]) -> None:
+    assert {name: getattr(Recipe(**limit), name) for name in limit} == limit
+
+
 def test_batch_larger_than_the_set_and_unknown_field() -> None:
+    assert Recipe(batch_size=100).clock(100).steps_per_epoch == 1
     with pytest.raises(ValueError, match=r"^batch_size=128: must be at most 100"):
         Recipe(batch_size=128).clock(100)
     with pytest.raises(ValueError, match="'learning_rate'"):
