@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import granet
+from granet.masking import take_dense
+from granet.sparsifier import readings
 
 Kit = SimpleNamespace
 STEPS = 12
@@ -215,3 +217,38 @@ def test_a_gradient_that_is_huge_but_finite_is_no_reason_to_skip(kit: Kit, dtype
             parameter.grad = torch.full_like(parameter, torch.finfo(dtype).max)
         optimizer.step()
     assert [record.skipped for record in sparsifier.history] == [False]
+
+
+@pytest.mark.filterwarnings("ignore:granet. step .. a gradient is not finite")
+def test_a_gradient_that_comes_after_the_others_were_taken_is_looked_at_too(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where copying the gradients tells whether they are finite, as on a GPU, that is about those alone."""
+    monkeypatch.setattr(readings, "take_dense", lambda *given: (take_dense(*given)[0], torch.tensor(True)))
+    model = kit.net()
+    method = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=4, every=1)
+    sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), method, total_steps=5)
+    (batch,) = kit.batches(1)
+    kit.backward(model, batch)
+    late, model[4].weight.grad = model[4].weight.grad, None
+    sparsifier.mask_gradients()
+    model[4].weight.grad = torch.full_like(late, torch.nan)
+    sparsifier.advance()
+    assert [record.skipped for record in sparsifier.history] == [True]
+
+
+def test_what_was_kept_before_a_state_is_loaded_is_forgotten() -> None:
+    layer = nn.Linear(5, 4, bias=False)
+    method = granet.RigL(sparsity=0.5, every=1, regrow=0.2)
+    sparsifier = granet.sparsify(layer, torch.optim.SGD(layer.parameters(), lr=0.1), method, total_steps=8)
+    mask = sparsifier.masks["weight"]
+    *_, earlier, later = (tuple(spot) for spot in (~mask).nonzero())
+    for spot in (earlier, later):
+        layer.weight.grad = torch.zeros(4, 5)
+        layer.weight.grad[spot] = 1.0
+        if spot is earlier:
+            sparsifier.mask_gradients()
+            sparsifier.load_state_dict(sparsifier.state_dict())
+    sparsifier.advance()
+    assert sparsifier.history[-1].regrown == 1
+    assert mask[later] and not mask[earlier]
