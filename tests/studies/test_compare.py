@@ -183,26 +183,50 @@ def test_the_pages_are_what_the_results_give(name: Name, tmp_path: Path) -> None
             assert (tmp_path / path).read_text() == (ROOT / path).read_text()
 
 
-def test_a_row_tells_the_last_the_best_and_the_papers_epoch_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run branches after epoch 1, which is not its own; epoch 2 is denser than the others."""
-    recipe = Recipe(parent="trunk", branch_epoch=1, epochs=5, seed=7, method_fields={"sparsity": 0.9})
-    seen = [(0.99, 0.9), (0.98, 0.5), (0.91, 0.9), (0.94, 0.9), (0.92, 0.9)]
+def found_run(monkeypatch: pytest.MonkeyPatch, summary: Summary | None, *epochs: tuple[float, float]) -> None:
+    """Every recipe finds a run with this outcome, whose epochs had these test accuracies and sparsities."""
     records = [
         EpochRecord(epoch, 0, 0.0, 0.1, 0.0, 0.0, None, test, sparsity, sparsity)
-        for epoch, (test, sparsity) in enumerate(seen, start=1)
+        for epoch, (test, sparsity) in enumerate(epochs, start=1)
     ]
-    summary = Summary(0.92, 0.93, 4, 0.9, 0.9000012345, 100, 10, 0.123456, 12.34, train_flops=0.654321)
-    found = SimpleNamespace(
-        path=tmp_path / "name", summary=summary, records=records, environment={"device": "cpu", "torch": "2.10.0"}
-    )
+    environment = {"device": "cpu", "torch": "2.10.0"}
+    found = SimpleNamespace(path=Path("name"), summary=summary, records=records, environment=environment)
     monkeypatch.setattr(RunDir, "find", lambda out, recipe: found)
-    (row,) = rows([recipe], tmp_path)
-    assert (row["accuracy_last"], row["accuracy_best"], row["accuracy_as_paper"]) == (92.0, 93.0, 94.0)
+
+
+OUTCOME = Summary(0.9212345, 0.9323456, 4, 0.3, 0.9000012345, 100, 10, 0.123456, 12.34, train_flops=0.654321)
+
+
+def test_a_row_tells_the_last_the_best_and_the_papers_epoch_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run branches after epoch 1, which is not its own; epoch 2 is denser than the others."""
+    recipe = Recipe(parent="trunk", branch_epoch=1, epochs=5, seed=7, method_fields={"sparsity": 0.9})
+    found_run(monkeypatch, OUTCOME, (0.99, 0.9), (0.98, 0.5), (0.91, 0.9), (0.9434567, 0.9), (0.9212345, 0.9))
+    (row,) = rows([recipe], Path())
+    assert (row["accuracy_last"], row["accuracy_best"], row["accuracy_as_paper"]) == (92.123, 93.235, 94.346)
     assert (row["test_flops"], row["train_flops"], row["seconds"]) == (0.12346, 0.65432, 12.3)
     assert (row["sparsity_asked"], row["sparsity_achieved"]) == (0.9, 0.90000123)
-    assert (row["seed"], row["epochs"], row["commit"], row["run"]) == (7, recipe.total_epochs, "", "name")
+    assert (row["method"], row["model"], row["data"]) == ("granet", "digits_net", "digits")
+    assert (row["seed"], row["epochs"], row["commit"], row["run"]) == (7, 5, "", "name")
+
+
+def test_a_row_of_what_a_run_may_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A validation part, counted FLOPs, a sparsity among its fields, the whole width."""
+    narrow = Recipe(model="vgg19", width=0.25, method="dense", method_fields={})
+    found_run(monkeypatch, replace(OUTCOME, best_test_accuracy=None, best_epoch=None, train_flops=None), (0.9, 0.9))
+    (row,) = rows([narrow], Path())
+    assert (row["accuracy_best"], row["train_flops"], row["accuracy_as_paper"]) == (None, None, 90.0)
+    assert (row["sparsity_asked"], row["model"]) == (0.3, "vgg19 x 0.25")
+    found_run(monkeypatch, OUTCOME)
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: must have the epochs of the run"):
+        rows([narrow], Path())
+    found_run(monkeypatch, None)
+    assert rows([narrow], Path()) == []
+
+
+def test_a_file_of_results_names_its_runs(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("method,seed\ngmp,0\n")
+    with pytest.raises(ValueError, match=r"^results=.*: mine\.csv has no column 'run'$"):
+        read_results(tmp_path)
 
 
 def test_a_finished_run_is_kept_with_those_of_before(tmp_path: Path) -> None:
