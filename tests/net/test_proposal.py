@@ -179,3 +179,25 @@ def test_what_was_ever_zeroed_in_a_proposal_starts_anew_and_all_is_zeroed_at_onc
     assert (last & ~survivors).any()
     assert layer.mask.tolist() == last.tolist()
     assert not kit.begin(net, 2).commit()
+
+
+def test_a_weight_at_the_threshold_is_not_below_it(kit: Any) -> None:
+    net = kit.make([(2, 3), (1, 2)])
+    for layer in net.layers:
+        layer.weight.data.copy_(torch.tensor([-0.5, 0.5, 0.25, -0.25, 0.75, 0.0])[: layer.numel].view_as(layer.weight))
+    assert kit.begin(net).below(torch.tensor(0.5)).tolist() == [3, 0]
+
+
+def test_what_a_net_lacks_is_nothing_when_it_has_enough(kit: Any) -> None:
+    net = kit.begin(kit.sprouted(0.5))
+    assert [int(net.lacking(sparsity)) for sparsity in (0.9, 0.5, 0.25)] == [0, 0, net.numel // 4]
+    net.drop(torch.tensor([10, 10, 0]), magnitude)
+    assert int(net.lacking(0.5)) == 20
+
+
+def test_an_empty_layer_has_no_size(kit: Any) -> None:
+    net = kit.begin(kit.make(floor=0))
+    net.drop(torch.tensor([0, 80, 0]), magnitude)
+    net.commit()
+    sizes = kit.begin(net).mean_size(magnitude).tolist()
+    assert sizes[1] == 0 and min(sizes[0], sizes[2]) > 0

@@ -27,3 +27,8 @@ def test_no_validation_part_no_best_epoch() -> None:
 def test_the_first_of_equal_test_epochs_is_the_best() -> None:
     records = [record(1, None, 0.99, 0.5), *(record(epoch, None, 0.9, 0.9) for epoch in (2, 3))]
     assert best_on_test(records).epoch == 2
+
+
+def test_a_record_from_before_flops_were_counted_is_of_a_dense_pass() -> None:
+    old = record(1, None, 0.9, 0.0)
+    assert (old.flops, old.train_flops, old.observed) == (1.0, None, None)
