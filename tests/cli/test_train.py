@@ -1,12 +1,15 @@
 """The options of `granet train` that are on, off or as the recipe says."""
 
+import io
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from granet.cli import main
 from granet.cli.train import Train
@@ -74,3 +77,19 @@ def test_a_signal_during_the_last_evaluation_ends_the_command(tmp_path: Path, mo
         main(["train", "--method", "static", "--epochs", "1", "--out", str(tmp_path)])
     assert ended.value.code == 130
     assert list(tmp_path.glob("*static*/summary.json")) and not list(tmp_path.glob("*dense*"))
+
+
+def test_what_comes_before_the_first_step_has_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A method may search for minutes then."""
+    text = io.StringIO()
+
+    def build(*arguments: object, **options: object) -> None:
+        deadline = time.monotonic() + 10
+        while "granet     getting ready for the first step" not in text.getvalue():  # another thread draws it
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("granet.cli.train.Run", build)
+    with pytest.raises(KeyboardInterrupt):
+        Train(out=tmp_path).run(Console(file=text, force_terminal=True, color_system=None))

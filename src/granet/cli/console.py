@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.status import Status
 from rich.table import Column, Table
 
 from granet.methods import MethodInfo
@@ -26,6 +27,11 @@ _FLAGS = {
 def create_console() -> Console:
     """A console that shows text as it is: what looks like markup or an emoji is part of somebody's path or name."""
     return Console(markup=False, emoji=False, highlight=False)
+
+
+def getting_ready(console: Console, name: str) -> Status:
+    """A line, in a terminal, while a run comes to its first step: the search of `sis` or compiling takes minutes."""
+    return console.status(f"{name:<10} getting ready for the first step")
 
 
 def watch(console: Console, name: str, records: Iterator[EpochRecord], epochs: int) -> Iterator[EpochRecord]:

@@ -12,7 +12,7 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import Positional, UseAppendAction
 
-from granet.cli.console import results_table, watch
+from granet.cli.console import getting_ready, results_table, watch
 from granet.cli.device import choose_device, choose_threads
 from granet.clock import Time
 from granet.data import load
@@ -124,7 +124,8 @@ class Train:
             recipes[DENSE] = recipe.dense_twin()
         runs = {}
         for name, one in recipes.items():
-            runs[name] = run = Run(one, data, device, self.out, workers=self.workers, loggers=loggers)
+            with getting_ready(console, name):
+                runs[name] = run = Run(one, data, device, self.out, workers=self.workers, loggers=loggers)
             if run.epochs_done:
                 where = "is done already" if run.summary else f"goes on after epoch {run.epochs_done}"
                 console.print(f"{name:<10} {where}")
