@@ -111,6 +111,49 @@ def test_several_on_one_optimizer_leave_it_one_by_one(method: granet.Method) -> 
     assert len(optimizer.param_groups) == 1
 
 
+@pytest.mark.parametrize("leaves", [True, False], ids=["group deleted", "weight taken out"])
+def test_what_belongs_to_a_weight_that_left_the_optimizer_rests(method: granet.Method, leaves: bool) -> None:
+    model = two_layers()
+    groups = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "lr": 0.2}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.1)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=9)
+
+    def step() -> list[bool]:
+        """Which of what is hidden, first layer first, the step has moved."""
+        before = sparsifier.state_dict()["hidden"]
+        model.zero_grad()
+        model(torch.randn(3, 4)).square().sum().backward()
+        optimizer.step()
+        after = sparsifier.state_dict()["hidden"]
+        return [
+            any(not torch.equal(after[kind][f"{i}.weight"], before[kind][f"{i}.weight"]) for kind in after)
+            for i in (0, 1)
+        ]
+
+    assert step() == [True, True]
+    home = optimizer.param_groups if leaves else optimizer.param_groups[0]["params"]
+    gone = home.pop(0)
+    shown = model[0].weight.detach().clone()
+    assert step() == [False, True]
+    assert torch.equal(model[0].weight, shown)
+    home.append(gone)
+    assert step() == [True, True]
+    sparsifier.remove()
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == 4
+    assert len(optimizer.param_groups) == 2
+
+
+def test_a_companion_group_that_was_deleted_is_not_missed(method: granet.Method) -> None:
+    model = two_layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=9)
+    del optimizer.param_groups[1]
+    model(torch.randn(3, 4)).square().sum().backward()
+    optimizer.step()
+    sparsifier.remove()
+    assert [len(group["params"]) for group in optimizer.param_groups] == [4]
+
+
 def test_the_gradient_of_a_threshold_lasts_one_step() -> None:
     """It is made from the weight's; left behind, an infinite one would make a GradScaler skip every step to come."""
     model = two_layers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -31,7 +32,8 @@ class ExtraParameters:
         self._optimizer = optimizer
         self._held = held
         self._extras = list(extras)
-        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # a parameter of a group, and one of its child group
+        self._children: list[list[tuple[nn.Parameter, nn.Parameter]]] = []
+        """For each group of extras, its weights and extras in pairs."""
         homes = [_home(optimizer, weight) for weight in weights]
         if any("initial_lr" in optimizer.param_groups[home] for home in homes):
             raise ValueError(
@@ -44,8 +46,8 @@ class ExtraParameters:
             )
         try:
             for parent in sorted(set(homes)):
-                weight = weights[homes.index(parent)]
-                self._add(parent, weight, [extra for extra, home in zip(extras, homes, strict=True) if home == parent])
+                pairs = zip(weights, extras, homes, strict=True)
+                self._add(parent, [(weight, extra) for weight, extra, home in pairs if home == parent])
         except Exception as error:  # an unknown class may raise anything
             self.release()
             drop_emptied(optimizer)
@@ -53,11 +55,12 @@ class ExtraParameters:
                 f"optimizer={type(optimizer).__name__}: cannot train the parameters that this method adds ({error})"
             ) from error
 
-    def _add(self, parent: int, weight: nn.Parameter, extras: list[nn.Parameter]) -> None:
+    def _add(self, parent: int, pairs: list[tuple[nn.Parameter, nn.Parameter]]) -> None:
+        extras = [extra for _, extra in pairs]
         named = [(f"granet.{parent}.{i}", extra) for i, extra in enumerate(extras)]
         names_given = "param_names" in self._optimizer.param_groups[parent]
         self._optimizer.add_param_group({"params": named if names_given else extras})
-        self._pairs.append((weight, extras[0]))
+        self._children.append(pairs)
         self.follow()
 
     def follow(self) -> None:
@@ -65,19 +68,32 @@ class ExtraParameters:
 
         The groups are looked up each time: loading a state replaces them, and others may be added and removed.
         """
-        groups = self._optimizer.param_groups
-        for weight, extra in self._pairs:
-            parent, child = groups[_home(self._optimizer, weight)], groups[_home(self._optimizer, extra)]
-            options = {key: value for key, value in parent.items() if key not in _OWN}
-            child.update(options | {key: value for key, value in self._held.items() if key in options})
+        groups = _groups(self._optimizer)
+        for pairs in self._children:
+            held = [(groups[weight], groups[extra]) for weight, extra in pairs if weight in groups and extra in groups]
+            if held:  # else the user has taken them out
+                parent, child = held[0]
+                options = {key: value for key, value in parent.items() if key not in _OWN}
+                child.update(options | {key: value for key, value in self._held.items() if key in options})
+
+    def rest_with_weights(self) -> None:
+        """Before a step: an extra is not trained if its weight is not, since the user has taken it out.
+
+        Only its gradient is dropped: it stays in its group, and is trained again if the weight comes back.
+        """
+        groups = _groups(self._optimizer)
+        for weight, extra in chain.from_iterable(self._children):
+            if weight not in groups:
+                extra.grad = None
 
     def release(self) -> None:
         """Stop training them. Their groups stay, empty: a learning-rate scheduler relies on their number."""
-        groups = self._optimizer.param_groups
-        for _, extra in self._pairs:
-            group = groups[_home(self._optimizer, extra)]
-            group.update([(name, []) for name in _OWN & group.keys()], **{_EMPTIED: True})
-        self._pairs.clear()
+        groups = _groups(self._optimizer)
+        for _, extra in chain.from_iterable(self._children):
+            if extra in groups:
+                group = groups[extra]
+                group.update([(name, []) for name in _OWN & group.keys()], **{_EMPTIED: True})
+        self._children.clear()
         for extra in self._extras:
             self._optimizer.state.pop(extra, None)
 
@@ -86,6 +102,11 @@ def drop_emptied(optimizer: Optimizer) -> None:
     """Remove the groups that :meth:`ExtraParameters.release` left; a user's own empty group stays."""
     groups = optimizer.param_groups
     groups[:] = [group for group in groups if _EMPTIED not in group]
+
+
+def _groups(optimizer: Optimizer) -> dict[nn.Parameter, dict[str, Any]]:
+    """Parameter to the group that holds it."""
+    return {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def _home(optimizer: Optimizer, weight: nn.Parameter) -> int:

@@ -105,6 +105,7 @@ class VariationalNoise(Hidden):
         gradients, slopes = [layer.weight.grad for layer, _ in trained], [v.grad for _, v in trained]
         now = [self._kl_now[v.device, v.dtype] for v in variances]
         self.fuse(_add_divergence)(weights, variances, gradients, slopes, now, scale)
+        self._extras.rest_with_weights()
 
     def _leave(self) -> None:
         for variance in self._log_sigma2:

@@ -68,6 +68,7 @@ class SoftThreshold(HiddenWeights):
     @torch.no_grad()
     def _enter(self) -> None:
         super()._enter()
+        self._extras.rest_with_weights()
         if self._units != SINGLE:
             self._through_units()
 
