@@ -1,13 +1,15 @@
 """Training loops as people write them: closures, accumulation, clipping, schedulers, and the end."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import granet
+from granet.clock import Clock
+from granet.net import SparseNet
 
 Kit = SimpleNamespace
 METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
@@ -20,6 +22,34 @@ def start(
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), **({"lr": 0.05, "momentum": 0.9} | options))
     return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=STEPS)
+
+
+class Watched(granet.RigL):
+    """Tells whether its updates were run by Python or read by the compiler, which would take minutes over some."""
+
+    compiled: ClassVar[list[bool]] = []
+
+    def update(self, net: SparseNet, clock: Clock) -> None:
+        self.compiled.append(torch.compiler.is_compiling())
+        super().update(net, clock)
+
+
+@pytest.mark.parametrize("step_on_update", [True, False])
+def test_a_compiled_step_is_the_same_step(kit: Kit, step_on_update: bool) -> None:
+    torch.compiler.reset()
+    Watched.compiled.clear()
+    method = Watched(sparsity=0.7, every=2, end=10, step_on_update=step_on_update)
+    plain, (model, optimizer, sparsifier) = start(kit, method), start(kit, method)
+    kit.train(*plain[:2], STEPS)
+    step = torch.compile(optimizer.step, backend="eager")
+    for batch in kit.batches(STEPS):
+        kit.backward(model, batch)
+        step()
+        optimizer.zero_grad()
+        kit.check_zeros(sparsifier)
+    kit.check_equal(kit.snapshot(*plain), kit.snapshot(model, optimizer, sparsifier))
+    assert sparsifier.step == STEPS
+    assert Watched.compiled == [False] * (len(plain[2].history) + len(sparsifier.history))
 
 
 @pytest.mark.parametrize("how", ["positional", "keyword"])

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 
@@ -20,6 +21,9 @@ class StepHooks:
         taken: called after a step, including one that ``prepare`` withheld, which counts as a step.
         given_up: called after a step that a fused optimizer skipped by itself because of infinite gradients.
         evaluate: called before each closure, which is about to evaluate the model.
+
+    A compiled ``step`` calls back in plain Python (``_disable_dynamo``, which unlike ``torch.compiler.disable``
+    does not load the compiler before it is used): compiling a mask update takes minutes, and gains nothing.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class StepHooks:
             return None
 
         def completed() -> Any:
-            self._evaluate()
+            self._begin_closure()
             loss = closure()
             self._complete()
             return loss
@@ -64,6 +68,11 @@ class StepHooks:
             return args, {**kwargs, "closure": completed}
         return (args[0], completed, *args[2:]), kwargs
 
+    @_disable_dynamo
+    def _begin_closure(self) -> None:
+        self._evaluate()
+
+    @_disable_dynamo
     def _complete(self) -> None:
         if not self._prepare():
             # An optimizer skips parameters without a gradient, so this withholds the step.
@@ -77,6 +86,10 @@ class StepHooks:
         if sys._getframe(1) is not self._running:
             return
         self._running = None
+        self._conclude(optimizer)
+
+    @_disable_dynamo
+    def _conclude(self, optimizer: Optimizer) -> None:
         self._hand_back()
         # Under GradScaler a fused optimizer is always called and skips by itself; others are not called in that case.
         found_inf = getattr(optimizer, "found_inf", None)
