@@ -88,3 +88,10 @@ def test_width_leaves_input_and_output_alone(name: str) -> None:
     assert layers[-1].weight.shape[0] == 7
     assert layers[0].weight.shape[0] == (4 if name == "resnet20" else 16)
     assert model(torch.zeros(2, 1, 32, 32)).shape == (2, 7)
+
+
+def test_the_least_of_everything() -> None:
+    """No layer is ever without a channel, and one class is a number of classes."""
+    model = create_model("vgg19", num_classes=1, width=0.001)
+    channels = [m.weight.shape[0] for m in model.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert channels == [1] * 17

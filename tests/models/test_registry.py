@@ -22,6 +22,10 @@ def factory_without_arguments() -> nn.Module:
     return nn.Linear(3, 3)
 
 
+def factory_of_anything(**given: Any) -> nn.Module:
+    return nn.Linear(given["in_channels"] * given["side"], given["num_classes"])
+
+
 def factory_of_nothing() -> str:
     return "not a network"
 
@@ -47,6 +51,12 @@ def test_import_path_is_given_the_facts_it_takes_and_the_options_asked_for() -> 
     assert isinstance(create_model(f"{__name__}:factory_without_arguments", num_classes=3), nn.Linear)
 
 
+def test_a_factory_that_takes_any_argument_is_given_all_facts_and_options() -> None:
+    model = create_model(f"{__name__}:factory_of_anything", num_classes=5, in_channels=3, side=4)
+    assert isinstance(model, nn.Linear)
+    assert model.weight.shape == (5, 12)
+
+
 def test_class_on_a_module_is_a_factory_too() -> None:
     model = create_model("granet.models.digits:DigitsNet", num_classes=4)
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 4)
@@ -63,6 +73,7 @@ def test_class_on_a_module_is_a_factory_too() -> None:
         ("vgg19", {"num_classes": True}, "num_classes=True"),
         ("vgg19", {"width": 0.0}, "width=0.0: the width multiplier must be a positive number"),
         ("vgg19", {"width": float("nan")}, "width=nan"),
+        ("vgg19", {"width": float("inf")}, "width=inf"),
         ("vgg19", {"dropout": 0.5}, "model 'vgg19' has no option 'dropout'; it has: num_classes, width, in_channels"),
         ("math:sqrt", {}, "model 'math:sqrt' cannot be called with nothing: missing a required argument: 'x'"),
         ("digits_net", {"width": 0.5}, "width=0.5: model 'digits_net' has no width multiplier"),
