@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import cast
+
 import pytest
 import torch
 from hypothesis import given
@@ -179,6 +182,26 @@ def test_model_is_left_as_it_was(width: int) -> None:
     assert torch.backends.mha.get_fastpath_enabled() and torch.is_grad_enabled()
 
 
+def test_a_model_of_inference_tensors_is_left_as_it_was_too() -> None:
+    """Those do not tell whether they were written to."""
+    with torch.inference_mode():
+        model = Restless()
+        x = torch.zeros(8, 4)
+    model.forward = torch.inference_mode()(model.forward)  # type: ignore[method-assign]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    flops(model, x)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_pass_that_is_counted_keeps_nothing_for_gradients() -> None:
+    class Net(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            assert not torch.is_grad_enabled()
+            return super().forward(x)
+
+    assert flops(Net(4, 2), torch.zeros(1, 4)).dense == 16
+
+
 def test_a_graph_under_way_is_not_disturbed() -> None:
     """Buffers that nothing wrote to are not written to: a backward pass may still need them."""
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
@@ -199,6 +222,24 @@ def test_a_graph_under_way_is_not_disturbed() -> None:
 def test_an_input_that_does_not_fit(example: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         flops(nn.Linear(4, 2), example)  # type: ignore[arg-type]
+
+
+def test_a_module_that_fails_and_is_done_without_is_no_longer_running() -> None:
+    class Failing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise RuntimeError
+
+    class Careful(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.risky = Failing()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with suppress(RuntimeError):
+                return cast(Tensor, self.risky(x))
+            return x @ x
+
+    assert [row.name for row in flops(Careful(), torch.zeros(3, 3)).rows] == [""]
 
 
 def test_a_mapping_is_keyword_arguments() -> None:
@@ -249,6 +290,9 @@ def test_weights_that_lie_in_one_buffer_have_masks_of_their_own() -> None:
     model[1].weight = nn.Parameter(buffer[22:28].view(2, 3))
     masks = {"0.weight": (torch.arange(12) >= 5).view(3, 4), "1.weight": (torch.arange(6) >= 2).view(2, 3)}
     assert [row.sparse for row in flops(model, torch.zeros(1, 4), masks).rows] == [2 * 7, 2 * 4]
+    row = torch.cat([torch.ones(5, dtype=torch.bool), *(mask.flatten() for mask in masks.values())])
+    parts = {"0.weight": row[5:17].view(3, 4), "1.weight": row[17:].view(2, 3)}  # and masks in one row
+    assert flops(model, torch.zeros(1, 4), parts) == flops(model, torch.zeros(1, 4), masks)
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)

@@ -47,6 +47,12 @@ def test_norms_with_statistics_of_the_input(module: nn.Module, price: int) -> No
     assert report.fixed_by_kind["normalisation"] == price * 2 * 4 * 36
 
 
+def test_weight_norm_costs_four_for_each_element_of_the_weight() -> None:
+    """Square, sum, quotient and scale, once for any number of inputs."""
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(2, 4, bias=False))
+    assert flops(normed, torch.ones(5, 2)).fixed_by_kind == {"normalisation": 4 * 8}
+
+
 def test_global_average_pooling_in_any_spelling() -> None:
     for pool in (nn.AdaptiveAvgPool2d(1), nn.AvgPool2d(6), nn.AdaptiveAvgPool2d(2)):
         report = flops(nn.Sequential(nn.Conv2d(3, 4, 1), pool), torch.zeros(2, 3, 6, 6))
@@ -108,6 +114,8 @@ REDUCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "logsumexp": (lambda x: x.logsumexp(0), 2),
     "variance": (lambda x: x.var(0), 3),
     "deviation": (lambda x: x.std(0), 3),
+    "variance and mean": (lambda x: torch.var_mean(x, 0)[0], 3),
+    "deviation and mean": (lambda x: torch.std_mean(x, 0)[0], 3),
 }
 
 

@@ -119,14 +119,20 @@ def test_a_buffer_is_not_the_weight_where_a_parameter_is_multiplied() -> None:
     assert [report.sparse for report in reports] == [2 * (5 + 3 * 5 + 5)] * 3
 
 
-def test_a_buffer_that_the_input_was_written_to_is_no_weight() -> None:
+def write_all(to: Tensor, x: Tensor) -> None:
+    torch._foreach_copy_([to], [x])  # returns nothing
+
+
+@pytest.mark.parametrize("write", [Tensor.copy_, write_all])
+@pytest.mark.filterwarnings("ignore:granet. flops counts these operators as zero")
+def test_a_buffer_that_the_input_was_written_to_is_no_weight(write: Callable[[Tensor, Tensor], object]) -> None:
     class Cache(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.seen = nn.Buffer(torch.zeros(3, 4))
 
         def forward(self, x: Tensor) -> Tensor:
-            self.seen[:2] = x
+            write(self.seen[:2], x)
             return x @ self.seen.T
 
     (row,) = flops(Cache(), torch.ones(2, 4)).rows
@@ -143,6 +149,27 @@ def test_scaled_dot_product_attention(kit: Kit, device: str) -> None:
     report = flops(model.to(device), x)
     assert (report.dense, report.sparse, report.unknown) == (ATTENTION, ATTENTION, ())
     assert report.fixed_by_kind["softmax"] == 5 * (2 * 2 * 5 * 5)
+
+
+FUSED = torch.ops.aten._scaled_dot_product_efficient_attention
+
+
+@pytest.mark.parametrize(
+    ("attend", "device"),
+    [
+        (F.scaled_dot_product_attention, "cpu"),
+        (F.scaled_dot_product_attention, "meta"),
+        (lambda q, k, v: FUSED(q, k, v, None, False)[0], "meta"),
+    ],
+)
+def test_attention_to_other_keys_with_values_of_another_width(
+    kit: Kit, attend: Callable[[Tensor, Tensor, Tensor], Tensor], device: str
+) -> None:
+    """5 queries and 3 keys of width 4, values of width 6: Q K^T and the sums of values."""
+    model = kit.Apply(lambda m, x: attend(x[..., :4], x[..., :3, :4], x[..., :3, :]), torch.zeros(1)).to(device)
+    report = flops(model, torch.zeros(2, 2, 5, 6, device=device))
+    assert report.dense == 2 * (2 * 2) * (5 * 3) * (4 + 6)
+    assert report.fixed_by_kind["softmax"] == 5 * (2 * 2) * (5 * 3)
 
 
 def attention(device: str, need_weights: bool, cross: bool) -> FlopsReport:
@@ -222,6 +249,12 @@ def test_attention_of_other_devices(kit: Kit, operator: Callable[[Tensor], tuple
     model = kit.Apply(lambda m, x: operator(x)[0], torch.zeros(1)).to("meta")
     report = flops(model, torch.zeros(2, 2, 5, 4, device="meta"))
     assert (report.dense, report.unknown) == (ATTENTION, ())
+
+
+def test_a_linear_layer_fused_with_its_activation(kit: Kit) -> None:
+    model = kit.Apply(lambda m, x: torch.ops.aten._addmm_activation(m.b, x, m.a.T), torch.ones(4, 8), torch.ones(4))
+    report = flops(model, torch.zeros(3, 8), {"a": kit.half(4, 8)})
+    assert (report.dense, report.sparse, report.fixed_by_kind["bias"]) == (2 * 3 * 32, 2 * 3 * 16, 3 * 4)
 
 
 def test_recurrence_of_cudnn(kit: Kit) -> None:

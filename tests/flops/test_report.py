@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from granet.flops import FlopsReport, flops
+from granet.flops import FlopsReport, LayerFlops, flops
 
 
 @pytest.fixture
@@ -34,6 +34,10 @@ def test_other_active_counts(report: FlopsReport) -> None:
 def test_impossible_active_counts(report: FlopsReport, count: int) -> None:
     with pytest.raises(ValueError, match=rf"active\['0\.weight'\]={count}: must be from 0 to its 54 weights"):
         report.with_active({"0.weight": count})
+
+
+def test_what_has_no_weight_is_dense() -> None:
+    assert LayerFlops("scores", weights=0, active=0, dense=18, sparse=18).density == 1.0
 
 
 def test_unknown_kinds(report: FlopsReport) -> None:
