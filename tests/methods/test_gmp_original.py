@@ -99,6 +99,19 @@ def test_an_update_that_was_skipped_is_made_up_for_after_the_window() -> None:
     assert sparsifier.masks["weight"].tolist() == [[True, True, False, False]]
 
 
+def test_layers_have_their_shares_also_where_an_update_is_made_up_for(trial) -> None:
+    method = GMPOriginal(sparsity=0.75, every=10, end=80)
+    nets = [trial(method, 125).net for _ in range(2)]
+    for net, step in zip(nets, (80, 90), strict=True):  # in the second, the updates of the window were all skipped
+        net.open(step, net.layers, torch.tensor(True))
+        for layer in net.layers:
+            layer.hidden = torch.randn(layer.weight.shape, generator=torch.Generator().manual_seed(layer.index))
+        method.update(net, Clock(step, 125))
+        net.commit()
+    for one, other in zip(nets[0].layers, nets[1].layers, strict=True):
+        assert torch.equal(one.mask, other.mask)
+
+
 def test_layers_are_uniform_but_the_first_is_dense_and_the_last_at_most_80_percent_sparse(trial) -> None:
     method = GMPOriginal(sparsity=0.75, every=10, end=80)
     sizes = [432, 384, 1200, 400]

@@ -111,3 +111,8 @@ def test_times_that_make_no_sense_are_refused(cls, fields: dict, message: str) -
 def test_a_wrong_value_is_refused(cls, fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         cls(**{"sparsity": 0.9} | fields)
+
+
+def test_the_share_that_itop_ends_with_is_a_share_too() -> None:
+    with pytest.raises(ValueError, match=r"regrow_end=-0\.1: must be in \[0, 1\)"):
+        RigLITOP(sparsity=0.9, regrow_end=-0.1)
