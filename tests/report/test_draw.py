@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from granet.report.curves import Curves, curves_of
-from granet.report.draw import layer_budget
+from granet.report.draw import layer_bars, layer_budget, layer_density
 from granet.report.read import ReportedRun, read_run
 from granet.report.words import short
 from granet.training import Recipe
@@ -35,6 +35,43 @@ def test_flops_by_epoch(make_run: Make) -> None:
     first, second, third = drawn(spent, [granet, before, stretched])
     assert first == ([1, 2, 3], [25, 40, 50]) and third == ([1, 2, 3], [50, 100, 150])
     assert all(map(math.isnan, second[1]))
+
+
+def test_accuracies_sparsities_and_learning_rates_by_epoch(make_run: Make) -> None:
+    run = read_run(make_run())
+    rates, asked, achieved = (0.1, 0.1, 0.01), (0.5, 0.7, 0.75), (0.25, 0.5, 0.75)
+    values = zip(run.records, rates, asked, achieved, strict=True)
+    records = [replace(one, lr=lr, target_sparsity=goal, sparsity=now) for one, lr, goal, now in values]
+    run = replace(run, records=(*records[:2], replace(records[2], val_accuracy=None)))
+    accuracy, _, sparsity, rate = curves_of([run])
+    train, validation, test = drawn(accuracy, [run])
+    assert train == ([1, 2, 3], [50, 50, 50])
+    assert validation[1][:2] == pytest.approx([50, 60]) and math.isnan(validation[1][2])
+    assert test[1] == pytest.approx([61, 62, 63])
+    assert [values for _, values in drawn(sparsity, [run])] == [[50, 70, 75], [25, 50, 75]]
+    assert drawn(rate, [run]) == [([1, 2, 3], [0.1, 0.1, 0.01])]
+    told = [curves.last(replace(records[1], val_accuracy=0.1)) for curves in (accuracy, sparsity, rate)]
+    assert told == ["test 62.00%", "50.00%", "0.1"]
+
+
+def test_sparsities_of_layers_side_by_side(make_run: Make) -> None:
+    run = read_run(make_run())
+    other = replace(run, layers=tuple(replace(layer, active=0) for layer in run.layers))
+    axes = figure.Figure().subplots()
+    layer_bars(axes, [run, other], ["#2f7ed8", "#e0762f"])
+    first, second = axes.containers
+    assert [bar.get_width() for bar in first] == [25, 86.25] and [bar.get_width() for bar in second] == [100, 100]
+    places = [[bar.get_y() + bar.get_height() / 2 for bar in bars] for bars in (first, second)]
+    assert places == [pytest.approx([-0.2, 0.8]), pytest.approx([0.2, 1.2])]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first layer, and in it the first run, on top
+
+
+def test_densities_of_layers_after_each_update(make_run: Make) -> None:
+    axes = figure.Figure().subplots()
+    layer_density(axes, read_run(make_run()))
+    (image,) = axes.images
+    assert image.get_array().tolist() == [[1.0, 0.75], [1.0, 0.1375]]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["20", "40"]
 
 
 def test_runs_of_before_have_no_figures_of_flops(make_run: Make) -> None:
