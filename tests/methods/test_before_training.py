@@ -225,6 +225,35 @@ def test_synflow_never_empties_a_layer() -> None:
     assert min(layer.active for layer in once.layers.values()) == 0
 
 
+def test_synflow_ends_at_the_very_sparsity_asked_for() -> None:
+    """3/10 of 15 weights are 4.5; a sparsity of 1 - (1 - 3/10) is a little more, and would take a weight more."""
+    sparsifiers = [
+        sparsified(nn.Linear(5, 3), method, batches=[(torch.ones(1, 5), None)], loss=None)
+        for method in (granet.SynFlow(sparsity=0.3, rounds=2), granet.MagnitudeInit(sparsity=0.3))
+    ]
+    assert [sparsifier.layers["weight"].active for sparsifier in sparsifiers] == [11, 11]
+
+
+def test_synflow_takes_a_model_with_one_tensor_of_outputs() -> None:
+    class Two(nn.Linear):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            return super().forward(x), x
+
+    with pytest.raises(ValueError, match="model: synflow needs one tensor of outputs, not tuple"):
+        sparsified(Two(5, 3), METHODS[2], batches=[(torch.ones(1, 5), None)])
+
+
+def test_synflow_prunes_first_what_nothing_flows_through() -> None:
+    class Spare(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self[1](x)  # never self[0]
+            return out
+
+    model = Spare(nn.Linear(5, 3), nn.Linear(5, 3))
+    sparsifier = sparsified(model, METHODS[2], batches=[(torch.ones(1, 5), None)], loss=None, floor=0)
+    assert [layer.active for layer in sparsifier.layers.values()] == [0, 6]
+
+
 def test_magnitude_at_initialisation_keeps_the_largest_weights() -> None:
     scores = {name: weight.detach().abs().numpy() for name, weight in weights(net()).items()}
     check(sparsified(net(), granet.MagnitudeInit(sparsity=0.7), batches=None, loss=None), top(scores, 0.7))

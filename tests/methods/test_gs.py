@@ -26,6 +26,11 @@ def test_targets_by_hand() -> None:
     assert GS(sparsity=0.3).target(Clock(40, 40)) == 0.3 != 1 - (1 - 0.3)  # not rounded on the way
 
 
+def test_rounds_may_follow_each_other_and_end_with_the_training() -> None:
+    assert GS(sparsity=0.9, start=6, end=10, rounds=4).updates(Clock(0, 10)) == range(7, 11)
+    assert GS(sparsity=0.9, start=0, end="100%", rounds=2).updates(Clock(0, 100)) == range(50, 101, 50)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

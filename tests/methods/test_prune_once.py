@@ -136,6 +136,17 @@ def test_a_rate_is_a_share(rate: object) -> None:
         granet.PruneOnce(rate=rate)  # type: ignore[arg-type]
 
 
+def test_a_scope_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match="scope='layer': must be one of global, uniform"):
+        granet.PruneOnce(scope="layer")  # type: ignore[arg-type]
+
+
+def test_the_rate_decides_whatever_the_sparsity() -> None:
+    model = net()
+    sparsifier = granet.sparsify(model, sgd(model), granet.PruneOnce(sparsity=0.9, rate=0.25))
+    assert sparsifier.target_sparsity == sparsifier.sparsity == 39 / 156
+
+
 def test_weights_that_are_not_finite_are_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     nn.init.constant_(model[1].weight, float("nan"))

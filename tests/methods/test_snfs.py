@@ -147,7 +147,8 @@ def test_with_fixed_counts_it_is_rigl_by_momentum(plain, equal) -> None:
         before = [flat(layer.mask).astype(bool) for layer in net.layers]
         parts = [[flat(t) for t in (layer.weight, layer.memory["momentum"])] for layer in net.layers]
         update(method, net, Clock(step, 100))
-        ratio = 0.15 * (1 + math.cos(math.pi * step / 75))
+        ratio = 0.15 * (1 + math.cos(math.pi * step / 75))  # 0 at 75 % of training
+        assert method.regrow_ratio(Clock(step, 100)) == pytest.approx(ratio)
         expected = plain.regenerate(*zip(*parts, strict=True), before, ratio, math.floor)
         assert equal([flat(layer.mask).astype(bool) for layer in net.layers], expected)
         assert net.active.tolist() == [24, 32]
