@@ -127,6 +127,23 @@ def test_a_branch_has_its_own_settings_of_the_optimizer(out: Path) -> None:
     assert norms[1] < 0.9 * norms[0]
 
 
+def test_every_setting_of_a_branchs_optimizer_is_its_own(out: Path) -> None:
+    own = replace(BRANCH, momentum=0.5, weight_decay=0.3, nesterov=not TRUNK.nesterov)
+    for group in Run(own, DATA, CPU, out).training._optimizer.param_groups:
+        assert (group["momentum"], group["weight_decay"], group["nesterov"]) == (0.5, 0.3, not TRUNK.nesterov)
+
+
+def test_the_best_epoch_of_a_branch_is_one_of_its_own(out: Path) -> None:
+    training = Run(BRANCH, DATA, CPU, out).training
+    (first,) = training.records
+    figures = {1: (0.99, 0.98), 2: (0.6, 0.5), 3: (0.8, 0.7), 4: (0.7, 0.6)}  # validation, test
+    training.records = [
+        replace(first, epoch=epoch, val_accuracy=val, test_accuracy=test) for epoch, (val, test) in figures.items()
+    ]
+    summary = training.summary()
+    assert (summary.best_epoch, summary.best_test_accuracy, summary.test_accuracy) == (3, 0.7, 0.6)
+
+
 def test_a_branch_may_watch_and_average_where_its_trunk_did_not(tmp_path: Path) -> None:
     trunk = replace(TRUNK, ema=0.0)
     finished(trunk, tmp_path)

@@ -1,5 +1,7 @@
 """Checkpoints: whole, checked, and enough to end where an uninterrupted run ends."""
 
+import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,22 @@ def test_a_full_disk_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.
         save_checkpoint(tmp_path, 2, {"epoch": 2})
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-00000001.pt"]
     assert load_checkpoint(tmp_path, CPU) == {"epoch": 1}
+
+
+class Hostile:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_file_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
+    """Its checksum is right: who can write the file can write that too."""
+    save_checkpoint(tmp_path, 1, {"epoch": Hostile(tmp_path / "made by the file")})
+    with pytest.raises(pickle.UnpicklingError):
+        load_checkpoint(tmp_path, CPU)
+    assert not (tmp_path / "made by the file").exists()
 
 
 @pytest.mark.parametrize("method", ["granet", "set", "vd", "dense"])

@@ -217,6 +217,19 @@ def test_labels_are_smoothed() -> None:
     torch.testing.assert_close(sums[0], 5 * expected.detach())
 
 
+def test_in_bfloat16_passes_are_rounded_and_the_loss_is_not() -> None:
+    torch.manual_seed(0)
+    model, seen = nn.Linear(64, 4), []
+    model.register_forward_hook(lambda module, arguments, output: seen.append(output))
+    images, labels = torch.randint(0, 256, (50, 64), dtype=torch.uint8), torch.arange(50) % 4
+    loss, _ = loss_function(model, "bfloat16")(images / 255, labels)
+    evaluate(model, [(images, labels)], lambda batch: batch / 255, "bfloat16")
+    evaluate(model, [(images, labels)], lambda batch: batch / 255)
+    assert [output.dtype for output in seen] == [torch.bfloat16, torch.bfloat16, torch.float32]
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(seen[0].double(), labels).float())
+
+
 @pytest.mark.parametrize("method", ["granet", "dpf"])
 def test_dropped_filters_of_the_average_output_zero(data: ImageSet, method: str) -> None:
     fields = {"sparsity": 0.5, "pattern": "filter", "every": 1}
@@ -271,6 +284,7 @@ def test_the_average_of_a_tied_weight_follows_once_a_step() -> None:
     with torch.no_grad():
         model[0].weight.zero_()
     average.update()
+    assert not any(parameter.requires_grad for parameter in average.model.parameters())
     assert average.model[1].weight is average.model[0].weight
     torch.testing.assert_close(average.model[0].weight.detach(), 0.75 * before)
 

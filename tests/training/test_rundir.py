@@ -43,6 +43,8 @@ def test_name_tells_the_recipe_and_is_its_own(tmp_path: Path) -> None:
 def test_the_name_of_a_run_stays(tmp_path: Path) -> None:
     """Runs of before must be found again: a new field with its default may not change a name."""
     assert opened(tmp_path, Recipe(), CPU).path.name == "digits-digits_net-granet-0.9-seed0-44136fa3"
+    one, same = {"sparsity": 0.8, "every": 2}, {"every": 2, "sparsity": 0.8}
+    assert run_name(Recipe(method_fields=one)) == run_name(Recipe(method_fields=same))  # in whatever order they come
 
 
 def test_a_folder_of_another_recipe_is_left_alone(tmp_path: Path) -> None:
@@ -88,6 +90,7 @@ def test_config_gives_the_recipe_back(tmp_path: Path) -> None:
     assert Recipe.from_dict(config["recipe"]) == recipe
     assert config["environment"]["torch"] == torch.__version__
     assert config["environment"]["device"] == "cpu"
+    assert config["environment"]["threads"] == torch.get_num_threads()
 
 
 def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:
@@ -133,6 +136,18 @@ def test_finish_saves_weights_also_tied_ones(tmp_path: Path) -> None:
     assert len({path.stat().st_mode for path in run.path.iterdir()}) == 1
     assert json.loads((run.path / "summary.json").read_text()) == asdict(SUMMARY)
     assert sorted(path.name for path in run.path.iterdir()) == ["config.json", "model.safetensors", "summary.json"]
+
+
+def test_weights_that_the_disk_has_no_room_for_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(model: nn.Module, path: str) -> None:
+        Path(path).write_text("half of the w")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("granet.training.rundir.save_model", full)
+    run = opened(tmp_path, Recipe(), CPU)
+    with pytest.raises(OSError, match="No space left"):
+        run.finish(nn.Linear(3, 3), SUMMARY)
+    assert [path.name for path in run.path.iterdir()] == ["config.json"]
 
 
 def test_layers_and_updates_say_what_became_of_the_weights(tmp_path: Path) -> None:
