@@ -82,3 +82,16 @@ def test_masks_are_nested_and_every_round_begins_where_its_method_says(method: t
             kept = value != 0 if name in ("0.weight", "3.weight") else torch.ones_like(value, dtype=torch.bool)
             assert torch.equal(value, source[name] * kept)
     assert not any(optimizer._optimizer_step_pre_hooks for optimizer in optimizers)
+
+
+def test_what_else_is_asked_for_reaches_the_sparsifier_of_every_round() -> None:
+    done = retrain(
+        net(),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        lambda model, optimizer, sparsifier: None,
+        lambda sparsity: granet.LTH(sparsity=sparsity),
+        [0.5, 0.75],
+        exclude=("3.weight",),
+    )
+    zeros = [[int((one.state[f"{i}.weight"] == 0).sum()) for i in (0, 3)] for one in done]
+    assert zeros == [[0, 0], [60, 0], [90, 0]]

@@ -18,6 +18,12 @@ def test_rows_that_missed_their_sparsity_are_named() -> None:
     assert told.endswith("\n\n- **STR**: 89.91% in place of 90%, 97.00% in place of 98%.\n")
 
 
+def test_more_sparse_is_a_miss_too_as_soon_as_it_prints_otherwise() -> None:
+    assert sparsities_section([ended("VD", 0.9, 0.90004), ended("VD", 0.9, 0.89996)]) == ""
+    told = sparsities_section([ended("VD", 0.9, 0.90006), ended("VD", 0.95, 0.94994)])
+    assert told.endswith("- **VD**: 90.01% in place of 90%, 94.99% in place of 95%.\n")
+
+
 def test_the_sparsity_is_that_of_the_results() -> None:
     (cell,) = (cell for cell in cells("zoo") if (cell.row, cell.sparsity) == ("STR", 0.9))
     row = {"accuracy_last": "93.0", "sparsity_achieved": "0.85"}
