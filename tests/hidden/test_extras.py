@@ -63,6 +63,25 @@ def test_an_optimizer_with_named_parameters(method: granet.Method) -> None:
     assert [group["param_names"] for group in optimizer.param_groups] == [["0.weight", "0.bias", "1.weight", "1.bias"]]
 
 
+def test_what_is_added_has_names_of_its_own_until_the_end(method: granet.Method) -> None:
+    model = two_layers()
+    groups = [{"params": list(layer.named_parameters(str(i)))} for i, layer in enumerate(model)]
+    optimizer = torch.optim.AdamW(groups, lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=9)
+    names = [name for group in optimizer.param_groups for name in group["param_names"]]
+    assert len(set(names)) == len(names) == 6
+    sparsifier.finish()
+    assert [len(group["param_names"]) for group in optimizer.param_groups] == [2, 2, 0, 0]
+
+
+def test_a_group_has_the_options_that_the_optimizer_knows(method: granet.Method) -> None:
+    model = two_layers()
+    optimizer = torch.optim.Rprop(model.parameters())  # without weight decay
+    granet.sparsify(model, optimizer, method, total_steps=9)
+    weights, added = optimizer.param_groups
+    assert added.keys() == weights.keys()
+
+
 def test_a_scheduler_made_afterwards_works(method: granet.Method) -> None:
     model = two_layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
@@ -179,6 +198,14 @@ def test_a_scheduler_made_before_is_named(method: granet.Method) -> None:
     model = two_layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
     torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    refused(optimizer, model, method, r"optimizer: a learning-rate scheduler .* make the scheduler after sparsify")
+
+
+def test_a_scheduler_of_some_of_the_layers_is_named(method: granet.Method) -> None:
+    model = two_layers()
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.4)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    optimizer.add_param_group({"params": model[0].parameters()})
     refused(optimizer, model, method, r"optimizer: a learning-rate scheduler .* make the scheduler after sparsify")
 
 

@@ -266,10 +266,11 @@ def test_a_method_must_say_how_it_begins() -> None:
         granet.Method(sparsity=0.5)  # type: ignore[abstract]
 
 
-def test_the_name_of_a_method_that_is_here_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("module", ["mine", "granet_mine"])
+def test_the_name_of_a_method_that_is_here_is_taken(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed copy of RigL would else find the finished runs of RigL, and take them for its own."""
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    copied = type("RigL", (granet.RigL,), {"__module__": "mine", "__doc__": "A changed copy."})
+    copied = type("RigL", (granet.RigL,), {"__module__": module, "__doc__": "A changed copy."})
     with pytest.raises(ValueError, match="name='rigl': is that of RigL, which granet has; take another"):
         registry.register("rigl", paper="none")(copied)
     assert type(create_method("rigl", sparsity=0.5)) is granet.RigL
@@ -278,6 +279,14 @@ def test_the_name_of_a_method_that_is_here_is_taken(monkeypatch: pytest.MonkeyPa
     for _ in range(2):  # as when a cell of a notebook is run again
         registry.register("my-rigl", paper="none")(copied)
     assert type(create_method("my-rigl", sparsity=0.5)) is copied
+    registry.register("rigl", paper="none")(granet.RigL)  # as when its module is loaded again
+
+
+def test_a_method_for_single_weights_takes_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    registry.register("single", paper="none")(type("Single", (granet.RigL,), {"takes_pattern": False}))
+    info = list_methods()[-1]
+    assert (info.name, info.takes_pattern, info.takes_groups) == ("single", False, ())
 
 
 def test_a_method_without_a_docstring_has_no_summary(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,16 +198,19 @@ def test_the_end_prunes_log_alpha_above_3() -> None:
     assert torch.equal(model.train()(x), evaluated)  # and there is no noise now
 
 
-def test_the_end_can_rank_to_an_exact_sparsity() -> None:
-    model, optimizer, sparsifier = start(granet.VD(sparsity=0.7, examples=20, log_sigma2=-3.0))
+@pytest.mark.parametrize(("sparsity", "log_sigma2"), [(0.7, -3.0), (0.2, 0.0)])
+def test_the_end_can_rank_to_an_exact_sparsity(sparsity: float, log_sigma2: float) -> None:
+    """Above the one that the threshold gives, or below it: then some that are mostly noise stay."""
+    model, optimizer, sparsifier = start(granet.VD(sparsity=sparsity, examples=20, log_sigma2=log_sigma2))
     train(model, optimizer)
     values = log_alphas(model, sparsifier)
     flat = torch.cat([value.flatten() for value in values.values()])
-    limit = flat.sort().values[216 - round(216 * 0.7) - 1]
+    limit = flat.sort().values[216 - round(216 * sparsity) - 1]
+    assert (limit > 3) == (sparsity == 0.2)
     sparsifier.finish()
     for name, value in values.items():
         assert torch.equal(sparsifier.masks[name], value <= limit)
-    assert sum(int((model.get_parameter(name) == 0).sum()) for name in values) == round(216 * 0.7)
+    assert sum(int((model.get_parameter(name) == 0).sum()) for name in values) == round(216 * sparsity)
 
 
 @pytest.mark.parametrize(("floor", "left"), [(1, [1, 1]), (3, [3, 3]), (0, [0, 0])])
@@ -318,9 +321,10 @@ def test_a_weight_that_is_no_layers_is_refused_and_nothing_is_changed() -> None:
     assert not optimizer._optimizer_step_pre_hooks
 
 
-def test_weights_that_are_not_finite_end_in_one_clear_error() -> None:
-    model, _, sparsifier = start(granet.VD())
-    model[3].weight.data[0, 0] = math.nan
+@pytest.mark.parametrize("where", ["weight", "hidden"])
+def test_weights_and_noise_that_are_not_finite_end_in_one_clear_error(where: str) -> None:
+    _, _, sparsifier = start(granet.VD())
+    getattr(sparsifier.layers["3.weight"], where).data[0, 0] = math.nan
     with pytest.raises(ValueError, match=r"method='vd': '3\.weight' holds values that are not finite"):
         sparsifier.finish()
     assert sparsifier.hidden

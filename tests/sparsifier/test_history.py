@@ -68,6 +68,11 @@ def test_the_list_handed_out_is_the_callers() -> None:
 def test_state_is_plain_and_loads_to_the_same() -> None:
     history, other = filled(), History(numel=10)
     other.add(5, 0.1, torch.tensor(0), torch.tensor(0), torch.tensor(True), torch.tensor([5, 5]))
-    other.load([UpdateRecord.from_dict(record) for record in json.loads(json.dumps(history.state()))])
+    state = json.loads(json.dumps(history.state()))
+    assert state == history.state()
+    records = [UpdateRecord.from_dict(record) for record in state]
+    other.load(records)
     assert other.records() == history.records()
+    records.clear()
+    assert len(other.records()) == 3
     assert other.arrived() == []  # told when they came in, in the run before

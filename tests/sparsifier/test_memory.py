@@ -161,7 +161,17 @@ def no_tensor(state: dict[str, Any]) -> None:
         kept[name] = "text"
 
 
-@pytest.mark.parametrize("spoil", [without, misplaced, misshapen, no_tensor])
+def of_another_type(state: dict[str, Any]) -> None:
+    kept = state["memory"]["0.weight"]
+    for name in kept:
+        kept[name] = kept[name].double()
+
+
+def no_mapping(state: dict[str, Any]) -> None:
+    state["memory"] = list(state["memory"])
+
+
+@pytest.mark.parametrize("spoil", [without, misplaced, misshapen, of_another_type, no_tensor, no_mapping])
 @pytest.mark.parametrize("name", ["deep-r", "snfs", "itop"])
 def test_a_memory_that_does_not_fit_is_refused_whole(kit: Kit, name: str, spoil: Any) -> None:
     run, other = start(kit, name), start(kit, name, seed=1)
