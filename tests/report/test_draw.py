@@ -101,7 +101,10 @@ def test_a_loss_that_is_lost_ends_in_a_cross(make_run: Make) -> None:
     assert other == ([1, 2, 3], [1, 1 / 2, 1 / 3])
 
 
-@pytest.mark.parametrize(("losses", "scale"), [((5.0, 1.0, 0.01), "linear"), ((5.0, 1.0, 0.001), "log")])
+@pytest.mark.parametrize(
+    ("losses", "scale"),
+    [((5.0, 1.0, 0.01), "linear"), ((5.0, 1.0, 0.001), "log"), ((5.0, 1.0, 0.0), "linear")],  # no logarithm of zero
+)
 def test_losses_far_apart_are_shown_on_a_logarithmic_scale(
     make_run: Make, losses: tuple[float, ...], scale: str
 ) -> None:
@@ -110,6 +113,14 @@ def test_losses_far_apart_are_shown_on_a_logarithmic_scale(
     axes = figure.Figure().subplots()
     curves_of([])[1].paint(axes, [replace(run, records=records)], ["#000000"])
     assert axes.get_yscale() == scale
+
+
+def test_a_single_epoch_is_a_point_and_a_rate_holds_up_to_its_epoch(make_run: Make) -> None:
+    for epochs, marker in ((1, "o"), (3, "")):
+        axes = figure.Figure().subplots()
+        curves_of([])[3].paint(axes, [read_run(make_run(f"{epochs}", epochs=epochs))], ["#000000"])
+        (line,) = axes.lines
+        assert (line.get_marker(), line.get_drawstyle()) == (marker, "steps-pre")
 
 
 def test_lines_on_one_another_show_all_of_them(make_run: Make) -> None:

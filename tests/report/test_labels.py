@@ -17,7 +17,10 @@ GRANET = Recipe(method_fields={"sparsity": 0.9})
     ("recipes", "expected"),
     [
         ([GRANET, GRANET.dense_twin()], ["granet 0.9", "dense"]),
+        ([GRANET, replace(GRANET.dense_twin(), seed=1)], ["granet 0.9", "dense"]),  # the method is enough
         ([GRANET, replace(GRANET, seed=1)], ["granet 0.9, seed 0", "granet 0.9, seed 1"]),
+        ([GRANET, replace(GRANET, method_fields={"sparsity": 0.8})], ["granet 0.9", "granet 0.8"]),
+        ([GRANET, GRANET], ["run0", "run1"]),
         (
             [GRANET, replace(GRANET, method_fields={"sparsity": 0.9, "initial_sparsity": 0.5})],
             ["granet 0.9", "granet 0.9 from 0.5"],
@@ -53,4 +56,5 @@ def test_same_names_in_two_folders(make_run: Callable[..., Path]) -> None:
 def test_as_many_colours_as_runs(count: int) -> None:
     shades = colours(count)
     assert len(set(shades)) == count
+    assert (shades[0] == colours(1)[0]) == (count <= 8)  # as long as there are enough that most eyes tell apart
     assert all(len(shade) == 7 and int(shade[1:], 16) >= 0 for shade in shades)

@@ -82,6 +82,8 @@ def test_the_last_line_of_a_finished_run_may_not(make_run: Make) -> None:
         ("layers.json", "[10, 16]", "[-10, -16]", r"layers\.json: .*\(-10, -16\) and 160 weights"),
         ("layers.json", '"shape"', '"form"', r"layers\.json: .*no 'shape'"),
         ("updates.jsonl", "[27, 22]", "[27]", r"updates\.jsonl, line 2: .*1 numbers.* 2 layers"),
+        ("updates.jsonl", "[27, 22]", "[27, 22, 1]", r"updates\.jsonl, line 2: .*3 numbers.* 2 layers"),
+        ("layers.json", '"active": 27', '"active": -1', r"layers\.json: .*-1 active of 36"),
         ("updates.jsonl", "[36, 160]", "196", r"updates\.jsonl, line 1: "),
     ],
 )
