@@ -34,6 +34,8 @@ def test_flops_by_epoch(make_run: Make) -> None:
     assert all(map(math.isnan, second[1]))  # not the default of 100 %
     first, second, third = drawn(spent, [granet, before, stretched])
     assert first == ([1, 2, 3], [25, 40, 50]) and third == ([1, 2, 3], [50, 100, 150])
+    assert [curves.last(granet.records[-1]) for curves in (now, spent)] == ["20.0%", "50.0%"]
+    assert [curves.last(before.records[-1]) for curves in (now, spent)] == ["not recorded"] * 2
     assert all(map(math.isnan, second[1]))
 
 
@@ -89,6 +91,7 @@ def test_a_budget_beside_fixed_ones(make_run: Make) -> None:
         "this run": ([0.75, 0.1375], [0, 1]),
     }
     assert [text.get_text() for text in axes.get_yticklabels()] == ["features.0.weight", "classifier.weight"]
+    assert axes.xaxis.get_transform().transform([0.0, 0.25, 1.0]).tolist() == [0, 0.5, 1]  # of square roots
     assert axes.get_xlim() == (0, 1) and axes.get_ylim()[0] > axes.get_ylim()[1]  # the first layer on top
 
 

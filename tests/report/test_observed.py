@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from granet.report import read_run, write_report
-from granet.report.observed import points
+from granet.report.observed import _paint, points
 
-pytest.importorskip("matplotlib")
+figure = pytest.importorskip("matplotlib.figure")
 Make = Callable[..., Path]
 
 
@@ -37,6 +37,19 @@ def test_a_figure_for_each_observer_with_its_last_values(make_run: Make, tmp_pat
     assert "jaccard solid, kept dashed" in section and "age at death dashed (right axis)" in section
     assert points(read_run(first), "overlap.kept") == ([1, 3], [0.4, 0.8])
     assert points(read_run(first), "dormant.share") == points(read_run(second), "overlap.kept") == ([], [])
+
+
+def test_what_is_no_share_has_the_axis_on_the_right(make_run: Make) -> None:
+    seen = [
+        {"survival.alive": alive, "survival.age_at_death": age} for alive, age in ((1.0, 40.0), (0.5, 30.0), (0, 20))
+    ]
+    axes = figure.Figure().subplots()
+    _paint(axes, "survival", ["alive", "age_at_death"], [read_run(observe(make_run(), *seen))], ["#000000"])
+    left, right = axes.figure.axes
+    assert [list(line.get_ydata()) for line in left.lines] == [[1, 0.5, 0]]
+    assert [list(line.get_ydata()) for line in right.lines] == [[40, 30, 20]]
+    assert left.get_ylim()[0] == 0  # nothing is below
+    assert right.get_ylabel() == "mask updates"
 
 
 def test_without_observers_there_is_no_such_section(make_run: Make, tmp_path: Path) -> None:
