@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -228,6 +229,13 @@ def test_in_bfloat16_passes_are_rounded_and_the_loss_is_not() -> None:
     assert [output.dtype for output in seen] == [torch.bfloat16, torch.bfloat16, torch.float32]
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, nn.functional.cross_entropy(seen[0].double(), labels).float())
+
+
+def test_evaluation_is_at_the_precision_of_the_recipe(data: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, evaluation = Training(replace(SHORT, precision="bfloat16"), data), Mock()
+    monkeypatch.setattr("granet.training.loop.evaluate", evaluation)
+    training._accuracy(training._feed.test)
+    assert evaluation.call_args.args[-1] == "bfloat16"
 
 
 @pytest.mark.parametrize("method", ["granet", "dpf"])
