@@ -134,6 +134,19 @@ def test_the_best_epoch_of_a_branch_is_one_of_its_own(tmp_path: Path, make_run: 
     assert ["epochs", "3"] in page.rows
 
 
+def test_what_was_asked_for_and_what_was_skipped(tmp_path: Path, make_run: Make) -> None:
+    run = make_run()
+    metrics, updates = run / "metrics.jsonl", run / "updates.jsonl"
+    metrics.write_text(metrics.read_text().replace('"target_sparsity": 0.75', '"target_sparsity": 0.8'))
+    first, second = updates.read_text().splitlines()
+    updates.write_text("\n".join([first.replace('"skipped": false', '"skipped": true'), second, second]) + "\n")
+    page = report(run, out=tmp_path / "page.html")
+    named = dict(zip(page.rows[0], page.rows[1], strict=True))
+    assert (named["sparsity asked"], named["sparsity achieved"]) == ("80.000%", "75.000%")
+    (told,) = (text for text in page.texts if "skipped" in text)
+    assert "after each of 3 mask updates" in told and told.endswith(", 1 of them skipped.")
+
+
 def test_unfinished_and_diverged_runs_are_shown_as_far_as_they_got(make_run: Make, tmp_path: Path) -> None:
     metrics = make_run("a", epochs=2, finished=False) / "metrics.jsonl"
     metrics.write_text(re.sub(r'"train_loss": [0-9.]+', '"train_loss": null', metrics.read_text()))

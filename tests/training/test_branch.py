@@ -138,9 +138,11 @@ def test_the_best_epoch_of_a_branch_is_one_of_its_own(out: Path) -> None:
     (first,) = training.records
     figures = {1: (0.99, 0.98), 2: (0.6, 0.5), 3: (0.8, 0.7), 4: (0.7, 0.6)}  # validation, test
     training.records = [
-        replace(first, epoch=epoch, val_accuracy=val, test_accuracy=test) for epoch, (val, test) in figures.items()
+        replace(first, epoch=epoch, val_accuracy=val, test_accuracy=test, target_sparsity=0.5, sparsity=0.25)
+        for epoch, (val, test) in figures.items()
     ]
     summary = training.summary()
+    assert (summary.sparsity_asked, summary.sparsity) == (0.5, 0.25)
     assert (summary.best_epoch, summary.best_test_accuracy, summary.test_accuracy) == (3, 0.7, 0.6)
 
 
