@@ -151,6 +151,9 @@ def test_results_find_their_cells() -> None:
     assert (one.last, one.best_on_test, one.test_flops) == ((93.5,), (93.6,), ())
     assert "| GMP | 93.50 (93.00) |" in headline([one], "vgg19", "cifar10")
     assert f"93.50, n=1 (+0.50 ± {one.standard_error:.2f})" in page("cifar-main", [one])
+    costs = {"accuracy_last": "93.5", "test_flops": "0.2", "train_flops": "0.3", "sparsity_achieved": "0.9"}
+    (one,) = compare([CELL], {run_name(recipe): costs}, seeds=(1,))
+    assert (one.test_flops, one.train_flops, one.sparsities) == ((0.2,), (0.3,), (0.9,))
 
 
 def test_every_row_of_the_results_has_its_log_and_belongs_to_a_table() -> None:
