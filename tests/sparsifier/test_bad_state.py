@@ -77,7 +77,8 @@ def test_another_method(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "there", "here"), [("sparsity", 0.9, 0.8), ("every", "2ep", 2), ("scope", "uniform", "global")]
+    ("name", "there", "here"),
+    [("sparsity", 0.9, 0.8), ("every", "2ep", 2), ("scope", "uniform", "global"), ("distribution", "erk", None)],
 )
 def test_the_same_method_with_another_field(kit: Kit, name: str, there: Any, here: Any) -> None:
     other = start(kit.net(), replace(METHOD, **{name: there}), steps_per_epoch=2)
@@ -120,6 +121,7 @@ BROKEN: dict[str, Any] = {
     "a mask of floats": (lambda s: s["masks"].update({"4.weight": torch.ones(8, 54)}), r"4\.weight"),
     "a step before the start": (lambda s: s.update(step=-1), "step.*-1"),
     "a step in words": (lambda s: s.update(step="seven"), "step.*'seven'"),
+    "a record of fewer layers": (lambda s: s["history"][0].update(active=[1]), "history"),
     "a history of another kind": (lambda s: s.update(history=[{"epoch": 3}]), "history"),
 }
 
