@@ -68,6 +68,7 @@ def test_it_is_exact_and_as_near_to_proportion_as_whole_numbers_can_be(layers, p
         (99, [1, 2, 3], [5, 6, 7], [5, 6, 7]),
         (4, [float("nan"), float("inf"), 1.0], [5, 5, 5], [0, 0, 4]),
         (3, [1e-300, 1e-300], [5, 5], [2, 1]),
+        (6, [-3.0, 1.0, 2.0], [9, 9, 9], [0, 2, 4]),
     ],
 )
 def test_by_hand(total: int, shares: list[float], room: list[int], expected: list[int]) -> None:
@@ -104,3 +105,9 @@ def test_in_quanta_by_hand() -> None:
     """30 as 3 to 2 to 1 is 15, 10 and 5: 3.75, 2 and 2.5 quanta. Down that is 26, one more of the first makes 30."""
     found = divide(torch.tensor(30), torch.tensor([3.0, 2.0, 1.0]), torch.tensor([40, 40, 40]), torch.tensor([4, 5, 2]))
     assert found.tolist() == [16, 10, 4]
+
+
+def test_a_remainder_is_a_share_of_a_quantum() -> None:
+    """33 as 5 to 1 is 27.5 and 5.5: 3.4 quanta of 8 and 2.75 of 2, so that the second is rounded up first."""
+    found = divide(torch.tensor(33), torch.tensor([5.0, 1.0]), torch.tensor([40, 22]), torch.tensor([8, 2]))
+    assert found.tolist() == [24, 6]

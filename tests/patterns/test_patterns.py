@@ -122,6 +122,13 @@ def test_floors_that_leave_more_than_the_sparsity_are_refused() -> None:
         granet.sparsify(model, optimizer, granet.GMP(sparsity=0.8, every=1, pattern="filter"), total_steps=10)
 
 
+def test_no_layer_starts_below_the_floor() -> None:
+    model = nn.Sequential(nn.Linear(20, 40), nn.Linear(40, 4))
+    method = granet.Static(sparsity=0.9, pattern="1x4", distribution="uniform")
+    sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), method, floor=30)
+    assert [layer.active for layer in sparsifier.layers.values()] == [64, 32]
+
+
 # Blocks.
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([(), (1,), (3,), (2, 3)]))

@@ -15,7 +15,8 @@ def divide(total: Tensor, shares: Tensor, room: Tensor, quanta: Tensor | None = 
     What a full layer cannot take goes to the others, in proportion again: layer l gets min(room_l, lambda * share_l)
     with the one lambda for which that sums to ``total``. Fractions are rounded by largest remainder, the earlier layer
     first among equals. Layers without a share get something only when all others are full; a total beyond all room
-    fills everything. Where all shares are zero, room takes their place. Shares that are not finite count as zero.
+    fills everything. Where all shares are zero, room takes their place. Shares that are negative or not finite count as
+    zero.
 
     With ``quanta``, each layer gets a multiple of its own quantum (its room must be one, too), and the sum is as near
     to ``total`` as rounding up the largest remainders allows; without, it is exact.
@@ -32,13 +33,12 @@ def divide(total: Tensor, shares: Tensor, room: Tensor, quanta: Tensor | None = 
     shares = torch.where(shares.sum() > 0, shares, room.double())
     exact = torch.minimum(_level(total, shares, room) * shares, room.double())
     down = (exact / quanta).floor().long() * quanta
-    remainder = torch.where(down < room, (exact - down) / quanta, -1.0)
-    order = remainder.argsort(descending=True, stable=True)
-    sums = pad((quanta * (down < room))[order].cumsum(0), (1, 0)) + down.sum()
-    up = (order.argsort() < (sums - total).abs().argmin()) & (down < room)
-    result = down + up * quanta
-    more = fill(result, room, total) - result
-    return result + (more + (quanta - 1) // 2) // quanta * quanta
+    more = quanta * (down < room)
+    order = ((exact - down) / quanta).argsort(descending=True, stable=True)
+    sums = pad(more[order].cumsum(0), (1, 0)) + down.sum()
+    result = down + more * (order.argsort() < (sums - total).abs().argmin())
+    rest = fill(result, room, total) - result
+    return result + (rest + (quanta - 1) // 2) // quanta * quanta
 
 
 def _level(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:
@@ -54,6 +54,6 @@ def _level(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:
     before = room.cumsum(0) - room
     from_here_on = shares.flip(0).cumsum(0).flip(0)
     highest = torch.where(shares > 0, fills_at, 0.0).max()  # fills every layer that has a share
-    levels = torch.where(from_here_on > 0, (total - before).clamp(min=0) / from_here_on, highest)
+    levels = torch.where(from_here_on > 0, (total - before) / from_here_on, highest)
     first = (levels >= fills_at).cumprod(0).sum()
     return torch.cat([levels, highest[None]]).gather(0, first[None])[0]
