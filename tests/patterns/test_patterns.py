@@ -287,6 +287,11 @@ def test_counts_in_quanta_by_hand() -> None:
     assert whole_counts([50, 40, 20], [5, 4, 2], [0.46, 0.25, 0.73], total=51) == [25, 12, 14]
 
 
+def test_the_largest_remainder_is_the_largest_share_of_a_quantum() -> None:
+    """3.4 quanta of 8 and 2.75 of 2: the second layer gets one more, and, as the first would overshoot, another."""
+    assert whole_counts([40, 22], [8, 2], [27.5 / 40, 5.5 / 22], total=33) == [24, 8]
+
+
 def test_quanta_for_a_floor_are_not_taken_from_a_dense_layer() -> None:
     assert whole_counts([16, 40, 40], [4, 4, 4], [1.0, 0.05, 0.75], total=48, floor=8) == [16, 8, 24]
     assert whole_counts([8, 8], [4, 4], [1.0, 0.0], total=8, floor=4) == [4, 4]  # but for want of others
