@@ -17,7 +17,7 @@ from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
 from granet.studies.results import read_results, rows
 from granet.studies.results_page import headline, page
-from granet.studies.shortfall import PROTOCOL, below
+from granet.studies.shortfall import PROTOCOL, below, why
 from granet.studies.tables import Cell, cells
 from granet.training import Recipe, Run
 from granet.training.records import EpochRecord, Summary, best_on_test
@@ -130,6 +130,13 @@ def test_cells_clearly_below_the_paper_are_named() -> None:
     together = f"GMP**: {told}, {told.replace('90%', '95%')}. Not explained yet."
     assert page("cifar-main", [far, near, farther]).count(together) == 1  # one reason is told once
     assert "below the paper" not in page("cifar-main", [near])
+
+
+def test_a_reason_is_that_of_its_network() -> None:
+    cell = Cell("cifar-main", "SNIP", "vgg19", "cifar10", 0.98, 92.0)
+    far = Comparison(cell, (30.0,), (30.0,), deviations=SeedDeviations(0.1, 0.1, 0.1))
+    assert why(far) != "Not explained yet."
+    assert why(replace(far, cell=replace(cell, model="resnet50"))) == "Not explained yet."
 
 
 def test_a_cell_of_which_some_runs_broke_down_has_a_deviation_of_its_own() -> None:
