@@ -67,8 +67,8 @@ WHY: Mapping[tuple[str, ...], str] = {
     ("GMP", "vgg19", "cifar100", "cifar-uniform"): f"{_FIRST_LAYER} On CIFAR-100 it is not run yet.",
     ("GraNet (s_i=0)", "vgg19", "cifar100", "cifar-uniform"): (
         f"{_FIRST_LAYER} On CIFAR-100 it is not run yet. There the update after step 29,000 leaves the first layer 84"
-        " weights, a quarter of them new ones, and the training loss leaps from 1.32 to 2.18; the network never makes up"
-        " for it. The paper's run of GMP is as far below its GraNet as ours is above: such a layer may break in any run."
+        " weights, a quarter of them new ones, and the training loss leaps from 1.32 to 2.18; the network never makes"
+        " up for it. In the paper GMP is as far below GraNet as it is above here: such a layer may break in any run."
     ),
 }
 """Row, network and data set (and table, if the row differs there) to what the protocol does not explain."""
