@@ -111,3 +111,18 @@ def test_the_sparsity_is_exact(scope: str) -> None:
 def test_hidden_weights_are_ranked_by_magnitude_only() -> None:
     with pytest.raises(ValueError, match=r"score='lamp': must be one of magnitude"):
         granet.DPF(sparsity=0.9, score="lamp")
+
+
+@pytest.mark.filterwarnings("ignore:granet. step 2. a gradient is not finite")
+def test_hidden_weights_that_diverged_are_named_and_not_the_score() -> None:
+    """The model shows zeros in their place, so that its weights and gradients are finite again."""
+    model = nn.Linear(4, 1, bias=False)
+    model.weight.data = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    granet.sparsify(model, optimizer, granet.DPF(sparsity=0.5, every=1, end=1), total_steps=9)
+    for spoiled in (0.0, torch.nan):
+        model.weight.grad = torch.tensor([[0.0, 0.0, 0.0, spoiled]])
+        optimizer.step()
+    model.weight.grad = torch.zeros(1, 4)
+    with pytest.raises(ValueError, match=r"^'weight': what is trained behind .* not finite, so training has diverged"):
+        optimizer.step()

@@ -269,8 +269,14 @@ def check_numbers(layer: SparseLayer, values: Tensor, accept: Tensor) -> None:
     """ValueError for scores that are NaN, which rank above all others; not where training itself has diverged."""
     if not bool(values.sum().isnan()):  # a tenth of the cost; infinities may make it NaN too
         return
-    if bool(values.isnan().any()) and bool(accept) and bool(layer.weight.isfinite().all()):
-        raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must not be NaN")
+    if not (bool(values.isnan().any()) and bool(accept) and bool(layer.weight.isfinite().all())):
+        return
+    if layer.hidden is not None and not bool(layer.hidden.isfinite().all()):  # the model shows zeros in their place
+        raise ValueError(
+            f"{layer.name!r}: what is trained behind its inactive weights is not finite, so training has diverged; "
+            "lower the learning rate or clip the gradients"
+        )
+    raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must not be NaN")
 
 
 def checked_share(ratio: float) -> float:
