@@ -1,15 +1,19 @@
 """Checkpoints: whole, checked, and enough to end where an uninterrupted run ends."""
 
+import hashlib
 import os
 import pickle
+import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from granet.cli import main
 from granet.data import load
-from granet.training import Recipe, Training
-from granet.training.checkpoint import load_checkpoint, save_checkpoint
+from granet.training import Recipe, RunDir, Training
+from granet.training.checkpoint import kept_path, load_checkpoint, load_kept, save_checkpoint
 
 CPU = torch.device("cpu")
 
@@ -85,12 +89,59 @@ class Hostile:
         return os.mkdir, (str(self.folder),)
 
 
+def write_with_checksum(path: Path, content: bytes) -> None:
+    """As whoever can write a file can do."""
+    path.write_bytes(b"granet checkpoint 1\n" + hashlib.sha256(content).digest() + content)
+
+
 def test_a_file_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
     """Its checksum is right: who can write the file can write that too."""
     save_checkpoint(tmp_path, 1, {"epoch": Hostile(tmp_path / "made by the file")})
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(ValueError, match=r"checkpoint-00000001\.pt: .* a stranger's; remove it to go on without it$"):
         load_checkpoint(tmp_path, CPU)
     assert not (tmp_path / "made by the file").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02.", pickle.dumps([1], 2), b"{}", b"\xff" * 200], ids=str)
+def test_other_formats_with_a_checksum_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "checkpoint-00000001.pt"
+    write_with_checksum(path, content)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: holds no state .*; remove it") as refused:
+        load_checkpoint(tmp_path, CPU)
+    assert "\n" not in str(refused.value) and "weights_only" not in str(refused.value)
+    write_with_checksum(kept_path(tmp_path, 1), content)
+    with pytest.raises(
+        ValueError, match=r"kept-0001\.pt: holds no state .*; remove its folder to train that run again"
+    ):
+        load_kept(tmp_path, 1, CPU)
+
+
+def test_too_little_memory_is_not_blamed_on_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_checkpoint(tmp_path, 1, {"epoch": 1})
+    for error in (MemoryError, torch.OutOfMemoryError):
+        monkeypatch.setattr(torch, "load", Mock(side_effect=error))
+        with pytest.raises(error):
+            load_checkpoint(tmp_path, CPU)
+
+
+@pytest.mark.parametrize("broken", [{}, {"model": 3}, {"optimizer": []}, {"records": [1]}, {"batches": None}], ids=str)
+def test_a_state_with_other_content_is_refused(broken: dict[str, object]) -> None:
+    recipe = Recipe(method="dense", method_fields={}, epochs=1, batch_size=256)
+    data = load("digits")
+    state = Training(recipe, data).state() | broken if broken else {}
+    with pytest.raises(ValueError, match=r"^model='digits_net': the checkpoint is of another model, .*\)$"):
+        Training(recipe, data, state=state)
+
+
+def test_the_command_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunDir.find(tmp_path, Recipe())
+    folder.make()
+    save_checkpoint(folder.path, 1, {"epoch": Hostile(tmp_path / "made by the file")})
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--out", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.count("\n") == 1
+    assert said.startswith(f"granet: {folder.path / 'checkpoint-00000001.pt'}: ")
 
 
 @pytest.mark.parametrize("method", ["granet", "set", "vd", "dense"])

@@ -2,6 +2,9 @@
 
 A file is a line that names the format, the SHA-256 of the rest, and the rest: what `torch.save` writes. It is read back
 with `weights_only=True`, so that an untrusted file cannot run code.
+
+A damaged checkpoint is passed over. A file whose checksum is right but that cannot be read is an error instead: it may
+be of a newer version, and training anew would remove it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from granet.files import atomic
 
 _FORMAT = b"granet checkpoint 1\n"
 _DIGEST = hashlib.sha256().digest_size
+_TRAIN_AGAIN = "remove its folder to train that run again"
 KEPT = 2
 
 
@@ -39,7 +43,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None
     """The newest state that is undamaged, or None if there is none; a damaged one is named and passed over."""
     paths = _checkpoints(folder)
     for path in paths:
-        if (state := _read(path, device)) is not None:
+        if (state := _read(path, device, "remove it to go on without it")) is not None:
             return state
         instead = "training starts anew" if path == paths[-1] else "the one before it is used"
         warnings.warn(f"granet: {path} is damaged, so {instead}", stacklevel=2)
@@ -65,13 +69,11 @@ def load_kept(folder: Path, epoch: int, device: torch.device) -> dict[str, Any]:
             f"branch_epoch={epoch!r}: {path} is not there; that run must keep this epoch and have trained so far (if "
             "it did, remove its folder to train it again)"
         )
-    state = _read(path, device)
+    state = _read(path, device, _TRAIN_AGAIN)
     if state is None:
-        raise ValueError(f"branch_epoch={epoch!r}: {path} is damaged; remove its folder to train that run again")
+        raise ValueError(f"branch_epoch={epoch!r}: {path} is damaged; {_TRAIN_AGAIN}")
     if state.pop("kept", None) != [folder.name, epoch]:
-        raise ValueError(
-            f"branch_epoch={epoch!r}: {path} is of another run or epoch; remove its folder to train that run again"
-        )
+        raise ValueError(f"branch_epoch={epoch!r}: {path} is of another run or epoch; {_TRAIN_AGAIN}")
     return state
 
 
@@ -88,13 +90,23 @@ def _write(path: Path, state: dict[str, Any]) -> None:
         temporary.write_bytes(_FORMAT + hashlib.sha256(content).digest() + content)
 
 
-def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
-    """The state in a file, or None if it is damaged."""
+def _read(path: Path, device: torch.device, remedy: str) -> dict[str, Any] | None:
+    """The state in a file, or None if it is damaged; ValueError that names the remedy if it is something else."""
     content = path.read_bytes()
     begin = len(_FORMAT) + _DIGEST
     if content[:begin] != _FORMAT + hashlib.sha256(content[begin:]).digest():
         return None
-    state: dict[str, Any] = torch.load(io.BytesIO(content[begin:]), map_location=device, weights_only=True)
+    reason: Exception | None = None
+    state: object = None
+    try:
+        state = torch.load(io.BytesIO(content[begin:]), map_location=device, weights_only=True)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a pickle can make torch raise anything; what it advises is to trust the file
+        reason = error
+    if not isinstance(state, dict):
+        what = "holds no state of a run that can be read, so it is of another version of granet or a stranger's"
+        raise ValueError(f"{path}: {what}; {remedy}") from reason
     return state
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -243,35 +243,32 @@ class Training:
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self._load_weights(state)
-        if self.sparsifier is not None:
-            self.sparsifier.load_state_dict(state["sparsifier"])
-        if self._observers and state["observers"] is not None:
-            self._observers.load(state["observers"])
+        with _fitting(self.recipe):
+            if self.sparsifier is not None:
+                self.sparsifier.load_state_dict(state["sparsifier"])
+            if self._observers and state["observers"] is not None:
+                self._observers.load(state["observers"])
         self._load_progress(state)
 
     def _load_weights(self, state: Mapping[str, Any]) -> None:
-        try:
+        with _fitting(self.recipe):
             self.model.load_state_dict(state["model"])
             own = [{key: group[key] for key in _OPTIONS} for group in self._optimizer.param_groups]
             self._optimizer.load_state_dict(state["optimizer"])
             for group, options in zip(self._optimizer.param_groups, own, strict=True):
                 group |= options  # a branch has its own options, whatever its trunk had
-        except (RuntimeError, ValueError, KeyError) as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise ValueError(
-                f"model={self.recipe.model!r}: the checkpoint is of another model or method ({reason})"
-            ) from error
 
     def _load_progress(self, state: Mapping[str, Any]) -> None:
-        if self._average:
-            self._average.model.load_state_dict(state["average"] or self.model.state_dict())
-        self._feed.train.random_state = self._drawn_from = state["batches"].cpu()
-        self._batch, self._seconds = state["batch"], state["seconds"]
-        self._totals.copy_(state["totals"])
-        torch.set_rng_state(state["random"].cpu())
-        if state["device_random"] is not None:
-            torch.cuda.set_rng_state(state["device_random"].cpu(), self._device)
-        self.records = [EpochRecord(**record) for record in state["records"]]
+        with _fitting(self.recipe):
+            if self._average:
+                self._average.model.load_state_dict(state["average"] or self.model.state_dict())
+            self._feed.train.random_state = self._drawn_from = state["batches"].cpu()
+            self._batch, self._seconds = state["batch"], state["seconds"]
+            self._totals.copy_(state["totals"])
+            torch.set_rng_state(state["random"].cpu())
+            if state["device_random"] is not None:
+                torch.cuda.set_rng_state(state["device_random"].cpu(), self._device)
+            self.records = [EpochRecord(**record) for record in state["records"]]
 
     def _check_same_steps(self) -> None:
         """Epochs of a branch go on where those of its trunk ended, also in the count of steps."""
@@ -303,3 +300,17 @@ class Training:
             seconds=last.seconds,
             train_flops=last.train_flops,
         )
+
+
+@contextmanager
+def _fitting(recipe: Recipe) -> Iterator[None]:
+    """A checkpoint that lacks something, or holds something else, becomes a ValueError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[-1].strip()
+        raise ValueError(
+            f"model={recipe.model!r}: the checkpoint is of another model, method or version of granet ({reason})"
+        ) from error
