@@ -105,11 +105,27 @@ class Probe:
         A named tuple, such as a PackedSequence, is one argument.
         """
         stand_ins = {name: state[first] for name, first in self._places().items()}
-        if isinstance(inputs, Mapping):
-            return functional_call(self.model, stand_ins, (), dict(inputs), tie_weights=False)
-        several = isinstance(inputs, list | tuple) and not hasattr(inputs, "_fields")
-        given = tuple(inputs) if several else (inputs,)
-        return functional_call(self.model, stand_ins, given, tie_weights=False)
+        with self._types_explained(state, inputs):
+            if isinstance(inputs, Mapping):
+                return functional_call(self.model, stand_ins, (), dict(inputs), tie_weights=False)
+            several = isinstance(inputs, list | tuple) and not hasattr(inputs, "_fields")
+            given = tuple(inputs) if several else (inputs,)
+            return functional_call(self.model, stand_ins, given, tie_weights=False)
+
+    @contextmanager
+    def _types_explained(self, state: Tensors, inputs: Any) -> Iterator[None]:
+        """Where weights and inputs are not all of the type that the model has, an error about types is a ValueError."""
+        try:
+            yield
+        except RuntimeError as error:
+            own, weights, given = (_float_types(one) for one in (self.state(), state, inputs))
+            if "type" not in str(error) or len({*own, *weights, *given}) == 1:
+                raise
+            raise ValueError(
+                f"model: {self.method} calls it with weights of {' and '.join(weights)} and inputs of "
+                f"{' and '.join(given)}, and it fails ({str(error).splitlines()[0]}); batches must have the type that "
+                "the model takes, and where it casts it must be to that of its weights, as in x.to(self.weight.dtype)"
+            ) from error
 
     def _places(self) -> dict[str, str]:
         """Every place in the model that holds a tensor, and the plain first name of that tensor.
@@ -206,6 +222,19 @@ def each_tensor(change: Callable[[Tensor], Tensor], value: Any) -> Any:
             return type(value)(*items)  # a PackedSequence, say
         return items if isinstance(value, list) else tuple(items)
     return value
+
+
+def _float_types(value: Any) -> list[str]:
+    """Which floating-point types its tensors have."""
+    found: set[str] = set()
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            found.add(str(tensor.dtype).removeprefix("torch."))
+        return tensor
+
+    each_tensor(note, value)
+    return sorted(found)
 
 
 def full_precision(tensor: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from granet.layers import SPARSIFIABLE
-from granet.probe import Batch, Probe, Tensors
+from granet.probe import Batch, Probe, Tensors, full_precision
 
 _RELU = {functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
 
@@ -75,7 +75,8 @@ def _modules(probe: Probe) -> dict[str, nn.Module]:
 def _note(
     one: Seen, calls: _NormsAndReLUs, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], outputs: Tensor
 ) -> None:
-    one.inputs.append((given[0] if given else named["input"]).detach())
+    inputs: Tensor = given[0] if given else named["input"]
+    one.inputs.append(full_precision(inputs.detach()))  # in half precision if the model uses autocast
     one.others = {name: value.detach() for name, value in module._parameters.items() if value is not None}
     del one.others["weight"]
     calls.follow(outputs, one)
