@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib.util
 import io
-import itertools
 import os
 import signal
 import sys
@@ -43,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if missing:
         sys.exit(f"granet: the command line needs {' and '.join(missing)}: pip install 'granet[cli]'")
     sys.path.append(os.getcwd())  # as `python -m granet` has it: `--model mine:net` finds mine.py where one works
-    import tyro
-
+    from granet.cli.arguments import parse
     from granet.cli.console import create_console
     from granet.cli.data import Data
     from granet.cli.flops import Flops
@@ -69,15 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
     try:
-        _refuse_empty(arguments)
-        command: Command = tyro.extras.subcommand_cli_from_dict(
-            commands,
-            prog="granet",
-            description="Sparse training for PyTorch. `granet --version` prints the version.",
-            args=arguments,
-            config=(tyro.conf.DisallowNone,),  # an option is left out, not given as the word None
-        )
-        command.run(create_console())
+        parse(commands, arguments).run(create_console())
     except BrokenPipeError:  # nobody reads on, as with `granet train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         sys.exit(1)
@@ -95,13 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         goes_on = "; the same command goes on from the last checkpoint" if taken_up else ""
         print(f"granet: stopped{goes_on}", file=sys.stderr)
         sys.exit(130)
-
-
-def _refuse_empty(arguments: Sequence[str]) -> None:
-    """Most often it is a variable of the shell that is not set; as a path it would stand for the current folder."""
-    for before, argument in itertools.pairwise(["granet", *arguments]):
-        if not argument or (argument.startswith("--") and argument.endswith("=")):
-            raise ValueError(f"'' after {argument or before}: must not be empty")
 
 
 def _write_any_sign() -> None:
