@@ -79,6 +79,7 @@ def test_class_on_a_module_is_a_factory_too() -> None:
         ("digits_net", {"width": 0.5}, "width=0.5: model 'digits_net' has no width multiplier"),
         ("no.such.module:net", {}, "cannot import module 'no.such.module'"),
         (":net", {}, "cannot import module ''"),
+        (".mine:net", {}, "model='.mine:net': must be the whole name of a module, without a dot before it"),
         (f"{__name__}:absent", {}, "has no 'absent'"),
         (f"{__name__}:NOT_CALLABLE", {}, "'NOT_CALLABLE' is int, not a callable"),
         (f"{__name__}:factory_of_nothing", {}, "returned str, not a torch.nn.Module"),

@@ -62,7 +62,7 @@ def test_options_replace_parts_of_a_file() -> None:
         ("warm_up = 0.5", "warm_up=0.5: must be of type int (steps) or str"),
         ("epochs = 0", "epochs=0: must be 1 or more"),
         ("[methods.grannet]", "unknown key 'methods.grannet'; the nearest is 'methods.granet'"),
-        ("[methods.my-own]", "; one of your own is known only to a script that imports it"),
+        ("[methods.my-own]", "; one of your own is written [methods.'package.module:Class']"),
         ("[methods.granet]\nregrown = 0.5", "unknown key 'methods.granet.regrown'; the nearest is"),
         ("[methods.granet]\nsparsity = '0.9'", "sparsity='0.9': must be a number in [0, 1)"),
         ("[methods.granet]\nregrow = 2", "regrow=2: must be in [0, 1)"),

@@ -37,7 +37,7 @@ class Train:
     recipe: Annotated[Path | None, Positional] = None
     """A recipe file, such as `recipes/cifar10-vgg19.toml`."""
     method: str | None = None
-    """Any name that `granet methods` lists, or `dense`."""
+    """Any name that `granet methods` lists, `dense`, or `package.module:Class` of your own."""
     sparsity: float | None = None
     """Share of weights that are zero at the end."""
     initial_sparsity: float | None = None

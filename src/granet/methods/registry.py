@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from granet.import_path import imported
+
 if TYPE_CHECKING:
     from granet.methods.base import Method
 
 DENSE = "dense"
 """What recipes call training without a method."""
+OWN = "or package.module:Class of your own"
+"""How errors name what is allowed besides the names of methods."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +128,16 @@ def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
     def add(cls: M) -> M:
         if name in _METHODS and _is_ours(_METHODS[name].cls) and not _is_ours(cls):
             raise ValueError(f"name={name!r}: is that of {_METHODS[name].cls.__name__}, which granet has; take another")
-        text = (cls.__doc__ or "").strip()
-        # A dataclass without a docstring gets its signature as one, which is no summary.
-        summary = "" if text.startswith(f"{cls.__name__}(") else text.partition("\n")[0]
-        _METHODS[name] = MethodInfo(name, cls, summary, paper, **facts)
+        _METHODS[name] = MethodInfo(name, cls, _summary(cls), paper, **facts)
         return cls
 
     return add
+
+
+def _summary(cls: type) -> str:
+    text = (cls.__doc__ or "").strip()
+    # A dataclass without a docstring gets its signature as one, which is no summary.
+    return "" if text.startswith(f"{cls.__name__}(") else text.partition("\n")[0]
 
 
 def _is_ours(cls: type) -> bool:
@@ -146,17 +154,35 @@ def method_name(method: Method) -> str:
     return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
 
 
+def find_method(name: str) -> MethodInfo:
+    """The method of that name. One that is ``package.module:Class`` is imported, and is in the list from then on."""
+    if isinstance(name, str) and ":" in name and name not in _METHODS:
+        cls = _own_class(name)
+        known = next((info for info in _METHODS.values() if info.cls is cls), None)
+        _METHODS[name] = dataclasses.replace(known, name=name) if known else MethodInfo(name, cls, _summary(cls), "")
+    if not isinstance(name, str) or name not in _METHODS:
+        near = get_close_matches(str(name), _METHODS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}, {OWN}{hint}")
+    return _METHODS[name]
+
+
+def _own_class(name: str) -> type[Method]:
+    from granet.methods.base import Method  # which imports this module
+
+    cls = imported("method", name)
+    if not isinstance(cls, type) or not issubclass(cls, Method) or inspect.isabstract(cls):
+        raise ValueError(f"method={name!r}: must be a class that is derived from granet.Method and defines begin")
+    return cls
+
+
 def create_method(name: str, **fields: Any) -> Method:
     """A method by name.
 
     >>> create_method("rigl", sparsity=0.9).every
     100
     """
-    if not isinstance(name, str) or name not in _METHODS:
-        near = get_close_matches(str(name), _METHODS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}{hint}")
-    cls = _METHODS[name].cls
+    cls = find_method(name).cls
     allowed = {field.name: field.default for field in dataclasses.fields(cls)}
     for field in fields:
         if field not in allowed:

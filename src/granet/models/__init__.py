@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from granet.import_path import imported
 from granet.models.digits import DigitsNet
 from granet.models.resnet import resnet50, resnet50_cifar, resnet_cifar
 from granet.models.vgg import vgg19
@@ -61,7 +62,7 @@ def create_model(
     if name.startswith("timm:"):
         return _timm_model(name.removeprefix("timm:"), facts, width, options)
     if ":" in name:
-        return _call(name, _imported(name), facts, width, options)
+        return _call(name, _own_factory(name), facts, width, options)
     if name not in _FACTORIES:
         near = difflib.get_close_matches(name, _FACTORIES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -96,20 +97,11 @@ def _call(name: str, factory: Factory, facts: dict[str, int], width: float, opti
     return model
 
 
-def _imported(name: str) -> Factory:
+def _own_factory(name: str) -> Factory:
     """The callable that `package.module:function` names."""
-    module_name, _, attribute = name.partition(":")
-    try:
-        target: Any = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise ValueError(f"model={name!r}: cannot import module {module_name!r} ({error})") from error
-    for part in attribute.split("."):
-        if not hasattr(target, part):
-            raise ValueError(f"model={name!r}: module {module_name!r} has no {attribute!r}")
-        target = getattr(target, part)
-    if not callable(target):
-        raise ValueError(f"model={name!r}: {attribute!r} is {type(target).__name__}, not a callable")
-    factory: Factory = target
+    factory: Factory = imported("model", name)
+    if not callable(factory):
+        raise ValueError(f"model={name!r}: {name.partition(':')[2]!r} is {type(factory).__name__}, not a callable")
     return factory
 
 

@@ -58,6 +58,9 @@ def read_spec(path: Path) -> Spec:
     recipes: dict[Recipe, None] = {}
     try:
         packed = runs_at_once(table.pop("packed", None))
+        named = [_choices("method", part["method"]) for part in (table, *runs) if "method" in part]
+        for name in itertools.chain(*named):
+            method_class(name)  # imports one of the user's own, so that its fields are known in every part of the grid
         for file, run in itertools.product(files, runs):
             for shared in _grid(table):
                 for own in _grid(run):

@@ -21,7 +21,8 @@ from typing import Any
 from granet.files import read_toml
 from granet.methods import DENSE, create_method, list_methods
 from granet.methods.base import Method
-from granet.training.recipe import Recipe, check_type, method_class
+from granet.methods.registry import find_method
+from granet.training.recipe import Recipe, method_class
 
 _MOST = math.nextafter(1, 0)  # the largest sparsity, so that no field is refused for being above it
 
@@ -36,7 +37,7 @@ class RecipeFile:
     def recipe(self, method: str | None = None) -> Recipe:
         """The recipe of one method, or of the file's own."""
         method = method or self.shared.method
-        check_type("method", method)
+        method_class(method)  # imports one of the user's own, so that its fields are known
         fields = {} if method == DENSE else dict(self.methods.get(method, {}))
         return dataclasses.replace(self.shared, method=method, method_fields=fields)
 
@@ -55,8 +56,9 @@ def read_recipe_file(path: Path) -> RecipeFile:
     table = read_toml(path, "recipe")
     methods = table.pop("methods", {})
     known = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
-    classes = {info.name: info.cls for info in list_methods()}
     method = str(table.get("method", Recipe.method))
+    _import_own(path, [method, *methods] if isinstance(methods, dict) else [method])
+    classes = {info.name: info.cls for info in list_methods()}
     own = {item.name for item in dataclasses.fields(classes[method])} if method in classes else set()
     for key in table:
         if key in own - known:
@@ -67,7 +69,7 @@ def read_recipe_file(path: Path) -> RecipeFile:
         if name not in classes:
             raise ValueError(
                 f"{path}: unknown key 'methods.{name}'; the nearest is 'methods.{nearest(name, classes)}'; one of "
-                "your own is known only to a script that imports it"
+                "your own is written [methods.'package.module:Class']"
             )
         _check_table(path, f"methods.{name}", fields)
         allowed = [f"methods.{name}.{item.name}" for item in dataclasses.fields(classes[name])]
@@ -86,6 +88,15 @@ def read_recipe_file(path: Path) -> RecipeFile:
 def nearest(key: str, known: Iterable[str]) -> str:
     """Which of the known keys was meant, most likely."""
     return get_close_matches(key, sorted(known), n=1, cutoff=0)[0]
+
+
+def _import_own(path: Path, methods: Iterable[str]) -> None:
+    try:
+        for name in methods:
+            if ":" in name:
+                find_method(name)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _check_known(path: Path, key: str, known: Iterable[str]) -> None:

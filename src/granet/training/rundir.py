@@ -128,7 +128,8 @@ class RunDir:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the run in the folder; ValueError that names the file if it is damaged."""
-        return read_json(self.path / "config.json", lambda values: Recipe.from_dict(values["recipe"]))
+        fields: dict[str, Any] = {"method_fields": {}}  # without any, it would import a method of somebody's own
+        return read_json(self.path / "config.json", lambda values: Recipe.from_dict(fields | values["recipe"]))
 
     @property
     def environment(self) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""Methods of one's own by import path, `package.module:Class`: found wherever a method's name may stand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import granet
+from granet.cli import main
+from granet.cli.train import Train
+from granet.methods import registry
+from granet.studies.spec import read_spec
+from granet.training import Recipe, RunDir
+from granet.training.recipe_file import read_recipe_file
+from granet.training.rundir import run_name
+
+MINE = '''
+from dataclasses import dataclass
+
+import granet
+from granet.methods.base import register
+from granet.methods.rigl import RigL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(RigL):
+    """RigL with another name."""
+
+    strength: float = 1.0
+
+
+@register("named", paper="none", score="magnitude")
+class Named(Mine):
+    """It has a name too."""
+
+
+class Abstract(granet.Method):
+    pass
+
+
+NUMBER = 3
+'''
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a module `mine_by_path`; what it registers is forgotten after the test."""
+    (tmp_path / "mine_by_path.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.delitem(sys.modules, "mine_by_path", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_is_a_method_like_any_other() -> None:
+    method = granet.create_method("mine_by_path:Mine", sparsity=0.5, strength=2)
+    assert type(method).__name__ == "Mine" and method == type(method)(sparsity=0.5, strength=2)
+    info = granet.list_methods()[-1]
+    assert (info.name, info.summary, info.paper, info.when) == (
+        "mine_by_path:Mine", "RigL with another name.", "", "during",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"^srength=2: mine_by_path:Mine has no such field; it has sparsity, "):
+        granet.create_method("mine_by_path:Mine", sparsity=0.5, srength=2)
+
+
+def test_what_is_registered_about_it_is_known() -> None:
+    granet.create_method("mine_by_path:Named", sparsity=0.5)
+    first, second = granet.list_methods()[-2:]
+    assert (first.name, second.name) == ("named", "mine_by_path:Named")
+    assert first.score == second.score == "magnitude" and first.cls is second.cls
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mine_by_path:Abstract", "must be a class that is derived from granet.Method and defines begin"),
+        ("mine_by_path:NUMBER", "must be a class that is derived from granet.Method"),
+        ("mine_by_path:dataclass", "must be a class that is derived from granet.Method"),
+        ("mine_by_path:Absent", "module 'mine_by_path' has no 'Absent'"),
+        ("mine_by_path:", "module 'mine_by_path' has no ''"),
+        ("no_such_module:Mine", "cannot import module 'no_such_module'"),
+        (".mine_by_path:Mine", "must be the whole name of a module, without a dot before it"),
+    ],
+)
+def test_what_is_no_method_is_refused(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match=f"^method={name!r}: {says}"):
+        granet.create_method(name, sparsity=0.5)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--method", name])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.startswith(f"granet: method={name!r}: {says}") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("make", [granet.create_method, lambda name: Recipe(method=name)])
+def test_an_unknown_name_says_how_to_name_ones_own(make: Callable[[str], object]) -> None:
+    with pytest.raises(ValueError, match=r"^method='mine': must be one of .*, or package\.module:Class of your own"):
+        make("mine")
+
+
+def test_recipe_files_and_options(mine: Path) -> None:
+    file = mine / "recipe.toml"
+    file.write_text("epochs = 2\n[methods.'mine_by_path:Mine']\nsparsity = 0.5\nstrength = 2\n")
+    recipe = read_recipe_file(file).recipe("mine_by_path:Mine")
+    assert recipe.method_fields == {"sparsity": 0.5, "strength": 2.0}
+    assert type(recipe.method_fields["strength"]) is float  # 2 and 2.0 are one run
+    assert Train(recipe=file, method="mine_by_path:Mine", sparsity=0.7).whole_recipe().method_fields["sparsity"] == 0.7
+    assert Train(method="mine_by_path:Mine").whole_recipe().method_fields == {"sparsity": 0.9, "every": "1ep"}
+    for text, says in (
+        (
+            "[methods.'mine_by_path:Mine']\nstrenth = 2\n",
+            "unknown key 'methods.mine_by_path:Mine.strenth'; the n",
+        ),
+        ("[methods.'mine_by_path:Minx']\n", "method='mine_by_path:Minx': module 'mine_by_path' has no 'Minx'"),
+        ("method = 'mine_by_path:Minx'\n", "method='mine_by_path:Minx': module 'mine_by_path' has no 'Minx'"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=f"^{file}: {says}"):
+            read_recipe_file(file)
+
+
+def test_a_file_alone_may_choose_it_with_whole_numbers(mine: Path) -> None:
+    """The class must be imported before the recipe is made: only then are its fractions known."""
+    file = mine / "recipe.toml"
+    file.write_text("method = 'mine_by_path:Mine'\n[methods.'mine_by_path:Mine']\nsparsity = 0\n")
+    assert type(read_recipe_file(file).recipe().method_fields["sparsity"]) is float
+
+
+def test_fields_of_its_own_are_known_in_every_part_of_a_grid(mine: Path) -> None:
+    """Above the first [[runs]] they are ignored by methods that come before it."""
+    grid = mine / "grid.toml"
+    grid.write_text("sparsity = 0.5\nstrength = 2\n[[runs]]\nmethod = 'rigl'\n[[runs]]\nmethod = 'mine_by_path:Mine'\n")
+    assert [recipe.method_fields for recipe in read_spec(grid).recipes] == [
+        {"sparsity": 0.5},
+        {"sparsity": 0.5, "strength": 2.0},
+    ]
+
+
+@pytest.mark.parametrize("fields", ['"method_fields": {"sparsity": 0.5}, ', ""])
+def test_looking_at_a_folder_imports_nothing(mine: Path, fields: str) -> None:
+    """It may be a stranger's."""
+    folder = mine / "runs" / "a run"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(f'{{"recipe": {{{fields}"method": "mine_by_path:Mine"}}}}')
+    assert RunDir(folder).recipe.method == "mine_by_path:Mine"
+    assert "mine_by_path" not in sys.modules
+
+
+def test_train_goes_on_and_sweep_finds_it_in_its_processes(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = "train --method mine_by_path:Mine --epochs 2 --batch-size 256 --no-dense-twin --checkpoint-every 0"
+    main(command.split())
+    (folder,) = (mine / "runs").iterdir()
+    assert folder.name.startswith("digits-digits_net-mine_by_path:Mine-0.9-seed0-")
+    (folder / "summary.json").unlink()
+    main(command.split())
+    assert "goes on after epoch 1" in capsys.readouterr().out
+
+    grid = mine / "grid.toml"
+    grid.write_text(
+        "epochs = 2\nbatch_size = 256\nsparsity = 0.5\nevery = 2\nseed = [0, 1]\nmethod = 'mine_by_path:Mine'\n"
+    )
+    main(["sweep", str(grid), "--packed", "2"])
+    assert all((mine / "runs" / run_name(recipe) / "summary.json").exists() for recipe in read_spec(grid).recipes)
