@@ -65,6 +65,26 @@ def test_what_dense_training_has_no_use_for_is_refused(option: dict[str, Any], s
         Train(method="dense", **option).whole_recipe()
 
 
+@pytest.mark.parametrize(
+    ("method", "branch", "parent"),
+    [
+        (None, "", "first"),
+        ("lrr", "", "first"),
+        ("granet", "", ""),
+        ("dense", "", ""),
+        ("granet", "branch_epoch = 1\n", "first"),
+    ],
+)
+def test_another_method_than_the_files_keeps_the_parent_only_if_it_starts_from_one(
+    method: str | None, branch: str, parent: str, tmp_path: Path
+) -> None:
+    """Nothing on the command line could clear it: an empty argument is refused."""
+    file = tmp_path / "recipe.toml"
+    file.write_text(f'method = "lth"\nparent = "first"\n{branch}[methods.lth]\nsparsity = 0.5\n')
+    assert Train(recipe=file, method=method).whole_recipe().parent == parent
+    assert Train(recipe=file, method=method, parent="second").whole_recipe().parent == "second"  # refused later
+
+
 def test_a_signal_during_the_last_evaluation_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: Any) -> torch.Tensor:
         if not list(tmp_path.glob("*/interrupted")):

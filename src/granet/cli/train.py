@@ -20,6 +20,7 @@ from granet.files import DISK_ERRORS, writing_to
 from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
 from granet.training.loggers import create_loggers
+from granet.training.recipe import takes_parent
 from granet.training.recipe_file import read_recipe_file
 
 _DIGITS = Recipe()
@@ -145,7 +146,10 @@ class Train:
         if self.recipe is None:
             base = Recipe(method=self.method or _DIGITS.method)
         else:
-            base = read_recipe_file(self.recipe).recipe(self.method)
+            file = read_recipe_file(self.recipe)
+            base = file.recipe(self.method)
+            if base.method != file.shared.method and not takes_parent(base.method, base.branch_epoch):
+                base = dataclasses.replace(base, parent="")  # it is that of the file's own method
         shared = {field.name for field in dataclasses.fields(self)} & {
             field.name for field in dataclasses.fields(Recipe)
         }

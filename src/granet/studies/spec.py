@@ -32,7 +32,7 @@ from typing import Any
 
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
-from granet.training.recipe import Recipe, method_class
+from granet.training.recipe import Recipe, method_class, takes_parent
 from granet.training.recipe_file import RecipeFile, nearest, read_recipe_file
 from granet.training.rundir import run_name
 
@@ -106,8 +106,7 @@ def _choices(key: str, value: Any) -> list[Any]:
 def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> list[Recipe]:
     """The recipe of one point of the grid, after the one that it starts from."""
     values = {"method": file.shared.method, "branch_epoch": 0, **shared, **own}
-    cls = method_class(values["method"])
-    if not (cls and cls.needs_trained) and not values["branch_epoch"]:
+    if not takes_parent(values["method"], values["branch_epoch"]):
         # ignored, as any field that the method does not have
         shared = {key: value for key, value in shared.items() if key != "parent"}
     parent = {**shared, **own}.get("parent")

@@ -199,6 +199,12 @@ def method_class(name: str) -> type[Method] | None:
     return None if name == DENSE else find_method(name).cls
 
 
+def takes_parent(method: str, branch_epoch: int) -> bool:
+    """Whether a run of the method starts from another one."""
+    cls = method_class(method)
+    return bool(branch_epoch) or (cls is not None and cls.needs_trained)
+
+
 def _default_fields(method: str) -> dict[str, Any]:
     cls = method_class(method)
     has = {item.name for item in dataclasses.fields(cls)} if cls else set()
