@@ -66,9 +66,10 @@ def test_codes_are_near_the_entropy(density: float) -> None:
     assert 0.995 < 8 * len(encode_mask(mask).code) / entropy < 1.025
 
 
-def test_no_other_parameter_is_shorter() -> None:
-    mask = torch.rand(5000, generator=torch.Generator().manual_seed(2)) < 0.03
-    ends = [*mask.nonzero().squeeze(1).tolist(), 5000]
+@pytest.mark.parametrize("numel", [5000, 64, 30])
+def test_no_other_parameter_is_shorter(numel: int) -> None:
+    mask = torch.rand(numel, generator=torch.Generator().manual_seed(2)) < 0.03
+    ends = [*mask.nonzero().squeeze(1).tolist(), numel]
     gaps = [end - before - 1 for before, end in zip([-1, *ends], ends, strict=False)]
     lengths = [math.ceil(len(gaps) * k / 8) + math.ceil(sum((g >> k) + 1 for g in gaps) / 8) for k in range(9)]
     assert len(encode_mask(mask).code) == min(lengths)
@@ -94,6 +95,7 @@ def test_logical_order_counts() -> None:
         (0, [28], 3, 4, "not hold 3 active"),
         (0, [28, 0], 2, 4, "not hold 2 active"),
         (0, [28], 2, 5, "of 4 weights, its shape of 5"),
+        (0, [28], 2, 3, "of 4 weights, its shape of 3"),
         (8, [255, 128], 0, 1 << 40, "of 2047 weights"),
     ],
 )

@@ -28,6 +28,9 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda t: t.transpose(0, -1).contiguous().transpose(0, -1) if t.ndim > 1 else t,
     "channels last": lambda t: t.to(memory_format=torch.channels_last) if t.ndim == 4 else t,
     "every second": lambda t: torch.stack([t, t], -1)[..., 0],
+    "no step along sides of length 1": lambda t: t.as_strided(
+        t.shape, [0 if side == 1 else step for side, step in zip(t.shape, t.stride(), strict=True)]
+    ),
 }
 
 
@@ -186,15 +189,38 @@ def test_a_file_of_tied_weights_fits_an_untied_model_and_not_the_reverse(tmp_pat
     assert raw(untied.state_dict()) == before
 
 
-def test_views_of_one_storage_are_two_tensors(tmp_path: Path) -> None:
-    both = torch.arange(1.0, 9.0)
-    model, other = nn.Module(), nn.Module()
-    for module, (left, right) in ((model, (both[:4], both[4:])), (other, (torch.zeros(4), torch.zeros(4)))):
-        module.register_buffer("left", left)
-        module.register_buffer("right", right)
-    granet.save(tmp_path / "file", model)
-    granet.load(tmp_path / "file", other)
-    assert (other.left.tolist(), other.right.tolist()) == ([1, 2, 3, 4], [5, 6, 7, 8])
+class Two(nn.Module):
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("left", left)
+        self.register_buffer("right", right)
+
+
+WHOLE = torch.arange(1.0, 10.0).view(3, 3)
+
+
+@pytest.mark.parametrize("view", [WHOLE[1:], WHOLE[:2], WHOLE.T, WHOLE.view(torch.int32)])
+def test_views_of_one_storage_are_two_tensors(tmp_path: Path, view: Tensor) -> None:
+    granet.save(tmp_path / "file", Two(WHOLE, view))
+    granet.load(tmp_path / "file", other := Two(torch.zeros(3, 3), torch.zeros_like(view)))
+    assert torch.equal(other.left, WHOLE) and torch.equal(other.right, view)
+
+
+def test_lazy_conjugates_and_negatives_are_stored_as_their_values(tmp_path: Path) -> None:
+    conjugate = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    granet.save(tmp_path / "file", Two(conjugate, conjugate.imag))
+    state, _ = read(tmp_path / "file")
+    assert state["left"].tolist() == [1 - 2j, 3 + 4j] and state["right"].tolist() == [-2.0, 4.0]
+
+
+def test_what_is_one_tensor_in_the_model_must_be_the_same_in_every_bit(tmp_path: Path) -> None:
+    one = torch.zeros(3)
+    granet.save(tmp_path / "file", Two(torch.tensor([math.nan, 0, 1]), torch.tensor([math.nan, 0, 1])))
+    granet.load(tmp_path / "file", Two(one, one))
+    assert one.isnan().tolist() == [True, False, False]
+    granet.save(tmp_path / "file", Two(torch.tensor([0.0, 0, 1]), torch.tensor([-0.0, 0, 1])))
+    with pytest.raises(ValueError, match=r"'right' and 'left' differ, but are one tensor in the model"):
+        granet.load(tmp_path / "file", Two(one, one))
 
 
 def test_empty_tensors_are_not_tied(tmp_path: Path) -> None:
@@ -209,9 +235,10 @@ def test_empty_tensors_are_not_tied(tmp_path: Path) -> None:
 
 def test_a_compiled_model_has_plain_names(tmp_path: Path, make: Any, raw: Any) -> None:
     (model, sparsifier), (other, _) = make(0), make(1)
-    granet.save(tmp_path / "plain", model, sparsifier)
-    granet.save(tmp_path / "compiled", torch.compile(model), sparsifier)
-    assert (tmp_path / "plain").read_bytes() == (tmp_path / "compiled").read_bytes()
+    for dtype in (torch.bfloat16, None):
+        granet.save(tmp_path / "plain", model, sparsifier, dtype=dtype)
+        granet.save(tmp_path / "compiled", torch.compile(model), sparsifier, dtype=dtype)
+        assert (tmp_path / "plain").read_bytes() == (tmp_path / "compiled").read_bytes()
     granet.load(tmp_path / "plain", torch.compile(other))
     assert raw(other.state_dict()) == raw(model.state_dict())
 
@@ -232,6 +259,13 @@ def test_bfloat16_rounds_weights_and_nothing_else(tmp_path: Path, make: Any, raw
         rounded = file.get_tensor("BF16")
         assert rounded.dtype == torch.bfloat16
         assert len(rounded) == sum(int(mask.sum()) for mask in masks.values())
+
+
+def test_weights_that_are_as_short_as_bfloat16_keep_every_bit(tmp_path: Path, raw: Any) -> None:
+    model, other = nn.Linear(24, 40).half(), nn.Linear(24, 40).half()
+    granet.save(tmp_path / "file", model, dtype=torch.bfloat16)
+    granet.load(tmp_path / "file", other)
+    assert raw(other.state_dict()) == raw(model.state_dict())
 
 
 def test_a_dense_layer_with_a_mask_needs_no_code(tmp_path: Path) -> None:

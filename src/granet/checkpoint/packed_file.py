@@ -81,7 +81,7 @@ def save(
     else:
         cure = "; the sparsifier's remove() makes it so, as finish() does for vd"
         found = _masks_by_first_name(sparsifier.masks, state, firsts, cure)
-    weights = {plain_name(name) for name, weight in model.named_parameters(remove_duplicate=False) if weight.ndim > 1}
+    weights = {plain_name(name) for name, weight in model.named_parameters() if weight.ndim > 1}
 
     table: Table = {}
     rows: dict[str, list[Tensor]] = defaultdict(list)
@@ -166,7 +166,8 @@ def _take(rows: dict[str, Tensor], name: str, length: int) -> Tensor:
 def _pack(tensor: Tensor, mask: Tensor | None, dtype: torch.dtype) -> tuple[Stored, Tensor, Tensor | None]:
     """How the tensor is stored, its elements and its code: dense or packed, whichever is smaller."""
     # A copy, because a tensor that calls itself contiguous may still have odd strides along sides of length 0 and 1.
-    dense = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).to(dtype)
+    # It also has the values of a lazy conjugate or negative.
+    dense = tensor.cpu().clone(memory_format=torch.contiguous_format).to(dtype)
     bits = _bits(dense)
     active = bits != 0 if mask is None else mask.reshape(-1).cpu()
     stored = Stored(tuple(tensor.shape), tensor.dtype, DTYPE_NAMES[dtype], masked=mask is not None, code=None)

@@ -104,7 +104,7 @@ def read_header(file: BufferedReader) -> Header:
     """The header of a file that :func:`write_file` wrote; nothing of the rows is read yet."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > size - 8:
+    if length > size - 8:
         raise ValueError("is not a safetensors file, or is cut short")
     if length > LARGEST_HEADER:
         raise ValueError(f"its header takes {length} bytes, one of granet.save at most {LARGEST_HEADER}")
