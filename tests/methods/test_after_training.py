@@ -242,6 +242,18 @@ def test_sis_says_what_it_reached() -> None:
     assert all(torch.equal(value, net().state_dict()[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize(("pattern", "too_far", "near"), [("weight", 0.5, 0.44), ("filter", 0.3, 0.7)])
+def test_sis_makes_up_a_small_jump_and_no_large_one(pattern: str, too_far: float, near: float) -> None:
+    """40 % of the weights are zero and the others vanish together. Among whole filters any jump up is a small one."""
+    model = nn.Linear(10, 10, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(1.0)[:4] = 0
+    given = {"batches": [(torch.eye(10), None)], "trained": model.state_dict()}
+    with pytest.raises(ValueError, match=rf"sparsity={too_far}: sis finds no tolerance .* nearest of 12 gave 0\.4$"):
+        begin(model, granet.SIS(sparsity=too_far, batches=1, pattern=pattern), **given)
+    assert begin(model, granet.SIS(sparsity=near, batches=1, pattern=pattern), **given).sparsity == pytest.approx(near)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -250,6 +262,7 @@ def test_sis_says_what_it_reached() -> None:
         ({"tolerance": 1.0}, r"tolerance=1\.0: must be in \[0, 1\)"),
         ({"tolerance": "small"}, r"tolerance='small': must be a number in \[0, 1\)"),
         ({"sparsity": 0.5, "iterations": 0}, "iterations=0: must be a whole number"),
+        ({"sparsity": 0.5, "batches": 0}, "batches=0: must be a whole number"),
     ],
 )
 def test_sis_fields_out_of_range(fields: dict[str, Any], message: str) -> None:
@@ -306,14 +319,14 @@ def test_sis_names_a_weight_that_is_in_no_linear_map() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.table = nn.Parameter(torch.ones(4, 4))
+            self.table = nn.Embedding(4, 4)
             self.layer = nn.Linear(4, 4)
 
         def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.layer(x @ self.table)
+            out: Tensor = self.layer(x @ self.table.weight)
             return out
 
     model = Odd()
-    with pytest.raises(ValueError, match=r"include: sis takes weights of convolutions .* exclude 'table'"):
-        begin(model, granet.SIS(tolerance=0.1, batches=1), include=("*", "table"), trained=model.state_dict(),
+    with pytest.raises(ValueError, match=r"include: sis takes weights of convolutions .* exclude 'table.weight'"):
+        begin(model, granet.SIS(tolerance=0.1, batches=1), include=("*", "table.weight"), trained=model.state_dict(),
               batches=[(torch.ones(2, 4), None)])  # fmt: skip

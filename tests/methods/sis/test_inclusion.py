@@ -51,7 +51,7 @@ def test_the_excess_leads_to_the_nearest_point_that_meets_the_constraint(
         assert float((z - nearest) @ (inside - nearest)) <= 1e-8
 
 
-@pytest.mark.parametrize("tolerance", [0.1, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.3, 0.6, 0.9])
 def test_independent_inputs_give_a_soft_threshold(tolerance: float) -> None:
     """With X^T X = 1, |XW - XW0| is |W - W0|: every weight shrinks by the same amount, up to the bound."""
     inputs = torch.linalg.qr(torch.randn(40, 12, generator=generator()).double())[0]

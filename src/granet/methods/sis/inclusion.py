@@ -82,8 +82,7 @@ def least_weights(
     largest for which it converges.
     """
     step = max(0.01, tolerance / 2) * float(weight.abs().mean())
-    norm = largest_singular_value(weight, constraints)
-    if step == 0 or norm == 0:
+    if step == 0 or (norm := largest_singular_value(weight, constraints)) == 0:
         return torch.zeros_like(weight)
     dual_step = 1 / (step * norm**2)
     current, leading = weight.detach(), weight.detach()
@@ -101,7 +100,7 @@ def least_weights(
 
 def largest_singular_value(weight: Tensor, constraints: Sequence[Constraint], iterations: int = 20) -> float:
     """Of the linear map from W to all z, by the power method; a few percent more, to be on the safe side."""
-    direction = torch.ones_like(weight) + weight / weight.abs().amax().clamp(min=torch.finfo(weight.dtype).tiny)
+    direction = torch.ones_like(weight) + weight / weight.abs().amax()
     for _ in range(iterations):
         direction = direction / direction.norm()
         image = torch.zeros_like(weight)
