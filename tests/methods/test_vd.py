@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import granet
-from granet.hidden.noise import kl, kl_slope
+from granet.hidden.noise import kl, kl_slope, log_alpha, unit_log_alpha
 from granet.layers import find_layers
 from granet.net import SparseNet
+from granet.patterns import SINGLE
 from granet.scores import magnitude
 
 STEPS = 12
@@ -69,6 +70,16 @@ def test_the_slope_is_the_derivative() -> None:
     kl(x).sum().backward()
     torch.testing.assert_close(kl_slope(x.detach()), x.grad, rtol=1e-9, atol=1e-15)
     assert (kl_slope(x.detach()) < 0).all()
+
+
+def test_the_share_of_noise_is_that_in_single_precision_and_finite_at_zero() -> None:
+    """In half precision the square of a small weight would be 0, and so would what keeps the logarithm finite."""
+    (layer,) = find_layers(nn.Linear(3, 1).half())
+    layer.weight.data.copy_(torch.tensor([[0.0, 1e-4, 0.5]]))
+    log_sigma2 = torch.full((1, 3), -10.0)
+    expected = -10 - torch.log(layer.weight.detach().float() ** 2 + 1e-8)
+    torch.testing.assert_close(log_alpha(layer.weight, log_sigma2), expected)
+    torch.testing.assert_close(unit_log_alpha(SINGLE, layer, log_sigma2), expected)
 
 
 LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
@@ -334,7 +345,8 @@ def test_modules_are_called_as_the_model_calls_them() -> None:
     model, x = nn.ConvTranspose2d(3, 3, 3, stride=2, padding=1), torch.randn(2, 3, 4, 4)
     granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), granet.VD(log_sigma2=-30.0), total_steps=9)
     shapes = [model.train(mode)(x, output_size=(8, 8)).shape for mode in (True, False)]
-    assert shapes == [(2, 3, 8, 8)] * 2
+    shapes += [model.train(mode)(x, (8, 8)).shape for mode in (True, False)]
+    assert shapes == [(2, 3, 8, 8)] * 4
     linear, x = nn.Linear(3, 2), torch.randn(4, 3)
     granet.sparsify(linear, torch.optim.SGD(linear.parameters(), lr=0.1), granet.VD(log_sigma2=-30.0), total_steps=9)
     torch.testing.assert_close(linear(input=x), linear(x), rtol=0, atol=1e-3)
