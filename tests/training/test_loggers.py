@@ -139,6 +139,8 @@ def test_tensorboard(tensorboard: Calls, tmp_path: Path) -> None:
     assert {tag: value for tag, value in logged.items() if not tag.startswith("final/")} == METRICS
     assert logged["final/nonzero"] == 10 and "final/best_epoch" not in logged
     assert tensorboard[-1] == ("close", {})
+    last = max(place for place, (_, fields) in enumerate(tensorboard) if fields.get("tag") in METRICS)
+    assert tensorboard[last + 1] == ("flush", {})  # so that an epoch can be seen before the next one ends
 
 
 def test_wandb(wandb: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
