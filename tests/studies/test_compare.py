@@ -143,6 +143,7 @@ def test_a_cell_of_which_some_runs_broke_down_has_a_deviation_of_its_own() -> No
     one = Comparison(CELL, (30.0, 92.0), (83.0, 92.0), deviations=SeedDeviations(0.1, 0.1, 0.0))
     assert one.own_error == pytest.approx(31.0) and one.at_best_test_epoch.own_error == pytest.approx(4.5)
     assert below([one]) == [one]  # though it is within two standard errors
+    assert [replace(one, last=last).broke_down for last in ((87.0, 92.0), (86.9, 92.0))] == [False, True]
     assert "| GMP | 61.00, n=2 (-32.00 ± 31.00) |" in page("cifar-main", [one])
 
 

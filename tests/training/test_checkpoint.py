@@ -165,3 +165,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, method: str) 
     assert [(r.epoch, r.train_loss, r.test_accuracy, r.sparsity, r.lr) for r in resumed.records] == same
     seconds = [record.seconds for record in resumed.records]
     assert seconds[0] < 1000 < seconds[1] < seconds[2]
+
+
+def test_a_state_within_an_epoch_has_the_seconds_up_to_its_step() -> None:
+    training = Training(Recipe(epochs=1, batch_size=400, method="dense", method_fields={}), load("digits"))
+    seconds: list[float] = []
+    list(training.epochs(lambda: seconds.append(training.state()["seconds"])))
+    assert 0 < seconds[0] < seconds[1]
