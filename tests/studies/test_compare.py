@@ -7,6 +7,7 @@ import statistics
 from dataclasses import astuple, replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from granet.data import load
 from granet.studies.compare import Comparison, SeedDeviations, compare, with_deviations
 from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
-from granet.studies.results import read_results, rows
+from granet.studies.results import keep, read_results, rows
 from granet.studies.results_page import headline, page
 from granet.studies.shortfall import PROTOCOL, below, why
 from granet.studies.tables import Cell, cells
@@ -238,6 +239,21 @@ def test_a_file_of_results_names_its_runs(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("method,seed\ngmp,0\n")
     with pytest.raises(ValueError, match=r"^results=.*: mine\.csv has no column 'run'$"):
         read_results(tmp_path)
+
+
+def test_a_file_of_results_holds_the_runs_of_one_device_and_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("granet.studies.results.log", lambda folder: {})
+    for run, device in (("one", "NVIDIA H200 NVL"), ("two", "cpu")):
+        row = {"run": run, "device": device, "torch": "2.10.0+cu130"}
+        monkeypatch.setattr("granet.studies.results.rows", Mock(return_value=[row]))
+        keep(Recipe(), tmp_path / "runs", tmp_path, "zoo")
+    files = {
+        path.name: [row["run"] for row in csv.DictReader(path.read_text().splitlines())]
+        for path in tmp_path.glob("*.csv")
+    }
+    assert files == {"zoo-h200-nvl-torch2.10.csv": ["one"], "zoo-cpu-torch2.10.csv": ["two"]}
 
 
 def test_a_finished_run_is_kept_with_those_of_before(tmp_path: Path) -> None:
