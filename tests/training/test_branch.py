@@ -212,6 +212,13 @@ def test_a_branch_has_epochs_of_as_many_steps_as_its_trunk(out: Path) -> None:
         Run(replace(BRANCH, batch_size=128), DATA, CPU, out)
 
 
+def test_a_branch_may_start_before_its_trunk_is_finished(tmp_path: Path) -> None:
+    epochs = Run(TRUNK, DATA, CPU, tmp_path).epochs()
+    next(epochs)
+    epochs.close()
+    assert Run(BRANCH, DATA, CPU, tmp_path).epochs_done == 1
+
+
 @pytest.mark.parametrize("other", [("features.1.bias",), ("features.4.weight",), ()])
 def test_a_branch_has_the_no_decay_of_its_trunk(tmp_path: Path, other: tuple[str, ...]) -> None:
     """Else momentum would go to other parameters: to one of the same shape, of another, or into another group."""
