@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from granet.studies import results_page
+from granet.studies.arrangement import measured
 from granet.studies.compare import Comparison, compare
 from granet.studies.reproducible import PAGES, Selection, write_page
 from granet.studies.results import keep, read_results
 from granet.studies.results_figure import against_sparsity
-from granet.studies.results_page import measured, with_results
+from granet.studies.results_page import with_results
 from granet.studies.tables import Cell, cells
 from granet.studies.wording import NAMES, in_words
 from granet.training.recipe import Recipe

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from granet.studies.compare import Comparison, lead
+from granet.studies.arrangement import arranged, measured
+from granet.studies.compare import Comparison, by_place, lead
 from granet.studies.markdown import markdown_table
-from granet.studies.results_page import arranged, measured, of
 from granet.studies.wording import NAMES, heading, in_points, in_words, mean_of
 
 PLAIN = "GraNet (s_i=0)"
@@ -34,8 +34,7 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
     parts = [heading(table), _INTRODUCTION]
     if measured(comparisons):
         parts.append(f"![accuracy against FLOPs]({table}.png)\n")
-    for model, data in dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons):
-        part = of(comparisons, model, data)
+    for (model, data), part in by_place(comparisons).items():
         dense = [one for one in part if one.cell.sparsity == 0]
         _, columns, rows = arranged(part)
         for place, sparsity in enumerate(columns):

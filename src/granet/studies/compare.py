@@ -131,19 +131,16 @@ def with_deviations(comparisons: Sequence[Comparison], known: Sequence[Compariso
     more seeds, the paper's over those for which it prints one. The two are kept apart because the last epoch varies
     more than the best one. Where one is missing, the other is used.
     """
-    deviations = {place: _deviations(cells) for place, cells in _by_place(known).items()}
-    return [replace(one, deviations=deviations.get(_place(one), SeedDeviations())) for one in comparisons]
+    deviations = {place: _deviations(cells) for place, cells in by_place(known).items()}
+    return [replace(one, deviations=deviations.get(one.cell.place, SeedDeviations())) for one in comparisons]
 
 
-def _by_place(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[Comparison]]:
+def by_place(comparisons: Iterable[Comparison]) -> dict[tuple[str, str], list[Comparison]]:
+    """The cells of each network and data set."""
     places: dict[tuple[str, str], list[Comparison]] = {}
     for one in comparisons:
-        places.setdefault(_place(one), []).append(one)
+        places.setdefault(one.cell.place, []).append(one)
     return places
-
-
-def _place(one: Comparison) -> tuple[str, str]:
-    return one.cell.model, one.cell.data
 
 
 def _deviations(cells: Sequence[Comparison]) -> SeedDeviations:

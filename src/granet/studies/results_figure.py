@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from granet.files import atomic
+from granet.studies.arrangement import arranged, measured
 from granet.studies.compare import Comparison
-from granet.studies.results_page import arranged, measured, of
 from granet.studies.wording import NAMES
 
 if TYPE_CHECKING:
@@ -30,11 +31,7 @@ def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
     """A panel for each network and data set: ours as solid lines, the paper's dashed; a colour for each row."""
     done = dict.fromkeys(one.cell.row for one in comparisons if one.last and one.cell.sparsity > 0)
     colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(done)}
-    panels: list[Paint] = []
-    for model, data in measured(comparisons):
-        part = of(comparisons, model, data)
-        panels.append(lambda axes, part=part: _sparsities(axes, part, colours))  # type: ignore[misc]
-    _draw(panels, path)
+    _draw([partial(_sparsities, part=part, colours=colours) for part in measured(comparisons).values()], path)
 
 
 def against_flops(comparisons: Sequence[Comparison], path: Path) -> None:

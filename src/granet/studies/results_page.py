@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from granet.studies.compare import BROKEN, Comparison
+from granet.studies.arrangement import arranged, measured
+from granet.studies.compare import BROKEN, Comparison, by_place
 from granet.studies.markdown import markdown_table
 from granet.studies.pairs import pairs, pairs_section
 from granet.studies.shortfall import below, section
@@ -41,11 +42,10 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
     parts = [heading(table), _PRINTED if printed else _UNPRINTED, *_borrowed(comparisons), _ERRORS]
     if measured(comparisons):
         parts.append(f"![accuracy against sparsity]({table}.png)\n")
-    for model, data in dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons):
-        part = of(comparisons, model, data)
+    for (model, data), part in by_place(comparisons).items():
         parts.append(f"## {NAMES[model]} on {NAMES[data]}\n")
         parts.append(_table(part))
-        if printed and measured(part):
+        if printed and any(one.last for one in part):
             parts.append(_best_on_test_section(part))
             if compared := pairs_section(*arranged(part)[1:]):
                 parts.append(compared)
@@ -66,10 +66,10 @@ def exceptions(comparisons: Sequence[Comparison]) -> list[str]:
     return [part for part in (section(far) if far else "", sparsities_section(comparisons)) if part]
 
 
-def headline(comparisons: Sequence[Comparison], model: str, data: str) -> str:
+def headline(part: Sequence[Comparison]) -> str:
     """The short table of one network and data set: ours, with the paper's number beside it."""
-    dense, columns, rows = arranged(of(comparisons, model, data))
-    lines = [(in_full(model, data), *(f"{column:.0%}" for column in columns))]
+    dense, columns, rows = arranged(part)
+    lines = [(in_full(*part[0].cell.place), *(f"{column:.0%}" for column in columns))]
     if dense is not None:
         lines.append(("Dense", _short_cell(dense)))
     for name, cells in rows.items():
@@ -84,44 +84,21 @@ def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
     _, ended, after = rest.partition(README_END)
     if not found or not ended:
         raise ValueError(f"README.md: must have the lines {README_BEGIN!r} and {README_END!r}")
-    places = measured(comparisons)
-    tables = [headline(comparisons, model, data) for model, data in places]
-    higher = ", ".join(f"{_higher(of(comparisons, *place)):.2f} ({in_full(*place)})" for place in places)
-    if differences := _pairs(comparisons, places):
-        tables.append(differences)
+    parts = measured(comparisons)
+    higher = ", ".join(f"{_higher(part):.2f} ({in_full(*place)})" for place, part in parts.items())
+    tables = [*map(headline, parts.values()), _pairs(parts)]
     tables.append(f"Choosing the epoch as the paper does would add, in the median run: {higher}.")
     return before + README_BEGIN + "\n" + "\n".join(tables) + "\n" + README_END + after
 
 
-def _pairs(comparisons: Sequence[Comparison], places: Sequence[tuple[str, str]]) -> str:
-    """GraNet's mean lead over the sparsities, with a column for each network and data set; or nothing."""
-    found = [pairs(arranged(of(comparisons, *place))[2]) for place in places]
-    lines = [("Mean difference", *(in_full(*place) for place in places))]
+def _pairs(parts: Mapping[tuple[str, str], Sequence[Comparison]]) -> str:
+    """GraNet's mean lead over the sparsities, with a column for each network and data set."""
+    found = [pairs(arranged(part)[2]) for part in parts.values()]
+    lines = [("Mean difference", *(in_full(*place) for place in parts))]
     lines += [
         (name, *(one[name][-1] if name in one else "-" for one in found)) for name in dict.fromkeys(chain(*found))
     ]
     return markdown_table(lines)
-
-
-def measured(comparisons: Iterable[Comparison]) -> list[tuple[str, str]]:
-    """The networks and data sets of which there are results."""
-    return list(dict.fromkeys((one.cell.model, one.cell.data) for one in comparisons if one.last))
-
-
-def of(comparisons: Iterable[Comparison], model: str, data: str) -> list[Comparison]:
-    """The cells of one network and data set."""
-    return [one for one in comparisons if (one.cell.model, one.cell.data) == (model, data)]
-
-
-def arranged(part: Sequence[Comparison]) -> tuple[Comparison | None, list[float], dict[str, list[Comparison]]]:
-    """The dense cell, the sparsities, and the cells of each row in their order."""
-    dense = next((one for one in part if one.cell.sparsity == 0), None)
-    columns = sorted({one.cell.sparsity for one in part if one.cell.sparsity > 0})
-    rows: dict[str, list[Comparison]] = {}
-    for one in part:
-        if one.cell.sparsity > 0:
-            rows.setdefault(one.cell.row, []).append(one)
-    return dense, columns, {name: sorted(cells, key=lambda one: one.cell.sparsity) for name, cells in rows.items()}
 
 
 def _table(part: Sequence[Comparison], every_row: bool = True) -> str:

@@ -159,6 +159,11 @@ class Cell:
     std: float | None = None
     """Deviation over the seeds, where the paper prints it."""
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Network and data set."""
+        return self.model, self.data
+
     def recipes(self, seed: int) -> list[Recipe]:
         """The run that measures it, after the runs it starts from; empty if the settings are not known."""
         settings = ROWS[self.table][self.row]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from granet.studies.arrangement import arranged
 from granet.studies.compare import Comparison
 from granet.studies.markdown import markdown_table
-from granet.studies.results_page import arranged, exceptions
+from granet.studies.results_page import exceptions
 from granet.studies.wording import heading, in_words, mean_of
 
 _INTRODUCTION = """\
