@@ -21,6 +21,9 @@ from granet.training.rundir import run_name
 SEEDS = (0, 1, 2)
 """As many as in the paper."""
 
+_PARTS = {"models": "model", "data": "data", "rows": "row", "sparsities": "sparsity"}
+"""Fields of a selection, and what they choose cells by."""
+
 
 @dataclass(frozen=True)
 class AccuracyTable:
@@ -36,19 +39,14 @@ class AccuracyTable:
     """The seeds that are run unless others are chosen."""
 
     def __post_init__(self) -> None:
-        every = list(cells(self.name))
-        self._check("models", [cell.model for cell in every])
-        self._check("data", [cell.data for cell in every])
-        self._check("rows", [cell.row for cell in every])
-        self._check("sparsities", [cell.sparsity for cell in every])
+        for field, of_cell in _PARTS.items():
+            known = dict.fromkeys(getattr(cell, of_cell) for cell in cells(self.name))
+            for value in getattr(self.selection, field):
+                if value not in known:
+                    allowed = ", ".join(map(str, known))
+                    raise ValueError(f"{field}={value!r}: {self.name} has no such part; it has {allowed}")
         if not self.cells:
             raise ValueError(f"table={self.name!r}: has no cell with these models, data, rows and sparsities")
-
-    def _check(self, field: str, known: Sequence[object]) -> None:
-        for value in getattr(self.selection, field):
-            if value not in known:
-                allowed = ", ".join(map(str, dict.fromkeys(known)))
-                raise ValueError(f"{field}={value!r}: {self.name} has no such part; it has {allowed}")
 
     @property
     def cells(self) -> list[Cell]:
@@ -93,7 +91,5 @@ class AccuracyTable:
             yield write_page(readme, with_results(readme.read_text(encoding="utf-8"), comparisons))
 
     def _asked(self, cell: Cell) -> bool:
-        asked = self.selection
-        pairs = ((asked.models, cell.model), (asked.data, cell.data), (asked.rows, cell.row))
-        chosen = all(not several or one in several for several, one in pairs)
-        return chosen and (not asked.sparsities or cell.sparsity in asked.sparsities)
+        chosen = ((getattr(self.selection, field), getattr(cell, of_cell)) for field, of_cell in _PARTS.items())
+        return all(not several or one in several for several, one in chosen)
