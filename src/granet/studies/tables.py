@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -138,11 +138,12 @@ ROWS: Mapping[str, Rows] = {
 """For each row of a table the settings of its runs, or how they follow from the cell and the seed (None: not known),
 beside those of the recipe of its data and model."""
 
-UNPRINTED: Mapping[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
+GRIDS: Mapping[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
+    "zoo": (("cifar10",), (0.9, 0.95, 0.98)),
     "reinit": (("cifar10", "cifar100"), (0.9, 0.95, 0.98)),
     "beyond": (("cifar100",), (0.95, 0.98)),
 }
-"""Tables of VGG-19 without numbers in the paper, which has a figure instead or nothing: data and sparsities."""
+"""Tables of VGG-19 that the paper does not have in this form: the data and sparsities at which all rows are run."""
 
 
 @dataclass(frozen=True)
@@ -179,18 +180,16 @@ def cells(table: str) -> Iterator[Cell]:
     if table not in ROWS:
         raise ValueError(f"table={table!r}: must be one of {', '.join(ROWS)}")
     if table == "zoo":
-        return _zoo((0.9, 0.95, 0.98))
-    return _unprinted(table) if table in UNPRINTED else _printed(table)
+        return _zoo()
+    return _grid(table) if table in GRIDS else _printed(table)
 
 
 def in_paper(recipes: Iterable[Recipe]) -> dict[str, float]:
     """Run name to accuracy in percent, for the runs whose number the paper prints."""
     seeds = {run_name(recipe): recipe.seed for recipe in recipes}
     known: dict[str, float] = {}
-    printed = (cell for table in ROWS if table not in {"zoo", *UNPRINTED} for cell in _printed(table))
-    for cell, seed in itertools.product(printed, set(seeds.values())):
-        runs = cell.recipes(seed)
-        if runs and cell.accuracy is not None:
+    for cell, seed in itertools.product(itertools.chain(*map(cells, ROWS)), set(seeds.values())):
+        if cell.accuracy is not None and (runs := cell.recipes(seed)):
             known[run_name(runs[-1])] = cell.accuracy
     return {name: known[name] for name in seeds if name in known}
 
@@ -203,20 +202,18 @@ def _printed(table: str) -> Iterator[Cell]:
         yield Cell(table, name, model, data, float(row["sparsity"]), float(row["accuracy"]), std)
 
 
-def _unprinted(table: str) -> Iterator[Cell]:
-    every_data, sparsities = UNPRINTED[table]
+def _grid(table: str) -> Iterator[Cell]:
+    every_data, sparsities = GRIDS[table]
     for row, data in itertools.product(ROWS[table], every_data):
         for sparsity in (0.0,) if row.startswith("Dense") else sparsities:
             yield Cell(table, row, "vgg19", data, sparsity)
 
 
-def _zoo(sparsities: Sequence[float]) -> Iterator[Cell]:
-    printed = {(cell.row, cell.model, cell.data, cell.sparsity): cell for cell in _printed("cifar-main")}
-    for row in ZOO:
-        for sparsity in (0.0,) if row == "Dense" else sparsities:
-            where = (row, "vgg19", "cifar10", sparsity)
-            same = printed.get(where)
-            yield Cell("zoo", *where, same.accuracy if same else None, same.std if same else None)
+def _zoo() -> Iterator[Cell]:
+    """Its cells have the numbers of those of the main table that they repeat."""
+    printed = {(cell.row, *cell.place, cell.sparsity): cell for cell in _printed("cifar-main")}
+    for cell in _grid("zoo"):
+        yield replace(printed.get((cell.row, *cell.place, cell.sparsity), cell), table="zoo")
 
 
 @cache
