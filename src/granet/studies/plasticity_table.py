@@ -27,8 +27,7 @@ NAME = "plasticity"
 
 _SAME = {"accuracy_after": "accuracy_last", "sparsity": "sparsity_achieved"}
 """Fields of a point that every row of results has under another name."""
-_FIELDS = [field for field in dataclasses.fields(Point) if field.name not in _SAME]
-_OWN = tuple(field.name for field in _FIELDS if field.name not in COLUMNS)
+_OWN = tuple(field.name for field in dataclasses.fields(Point) if field.name not in {*_SAME, *COLUMNS})
 """Columns that only this table has; empty in the rows of trunks."""
 
 _INTRODUCTION = """\
@@ -102,8 +101,8 @@ def plasticity_table(selection: Selection) -> PlasticityTable:
 def read_point(row: Mapping[str, str]) -> Point:
     """The point that `PlasticityTable.keep` put into a row of results."""
     kinds = {"float": float, "int": int, "str": str}
-    named = {field.name: row[_SAME.get(field.name, field.name)] for field in dataclasses.fields(Point)}
-    return Point(**{field.name: kinds[str(field.type)](named[field.name]) for field in dataclasses.fields(Point)})
+    named = ((field.name, kinds[str(field.type)]) for field in dataclasses.fields(Point))
+    return Point(**{name: kind(row[_SAME.get(name, name)]) for name, kind in named})
 
 
 def logged_records(results: Path, run: str) -> list[EpochRecord]:

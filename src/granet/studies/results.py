@@ -117,7 +117,7 @@ def keep(recipe: Recipe, out: Path, results: Path, table: str, more: Mapping[str
     write_csv(path, [*others, {**row, **(more or {})}], (*COLUMNS, *(more or {})))
 
 
-def write_csv(path: Path, table: Iterable[Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> None:
+def write_csv(path: Path, table: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
     """The rows under these columns, whole or not at all."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
