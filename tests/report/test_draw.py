@@ -9,6 +9,7 @@ import pytest
 
 from granet.report.curves import Curves, curves_of
 from granet.report.draw import layer_bars, layer_budget, layer_density
+from granet.report.labels import shown_runs
 from granet.report.read import ReportedRun, read_run
 from granet.report.words import short
 from granet.training import Recipe
@@ -19,7 +20,7 @@ Make = Callable[..., Path]
 
 def drawn(curves: Curves, runs: list[ReportedRun]) -> list[tuple[list[float], list[float]]]:
     axes = figure.Figure().subplots()
-    curves.paint(axes, runs, ["#000000"] * len(runs))
+    curves.paint(axes, shown_runs(runs))
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
 
 
@@ -60,7 +61,7 @@ def test_sparsities_of_layers_side_by_side(make_run: Make) -> None:
     run = read_run(make_run())
     other = replace(run, layers=tuple(replace(layer, active=0) for layer in run.layers))
     axes = figure.Figure().subplots()
-    layer_bars(axes, [run, other], ["#2f7ed8", "#e0762f"])
+    layer_bars(axes, shown_runs([run, other]))
     first, second = axes.containers
     assert [bar.get_width() for bar in first] == [25, 86.25] and [bar.get_width() for bar in second] == [100, 100]
     places = [[bar.get_y() + bar.get_height() / 2 for bar in bars] for bars in (first, second)]
@@ -83,7 +84,8 @@ def test_runs_of_before_have_no_figures_of_flops(make_run: Make) -> None:
 
 def test_a_budget_beside_fixed_ones(make_run: Make) -> None:
     axes = figure.Figure().subplots()
-    layer_budget(axes, read_run(make_run()), "#2f7ed8", {"ERK": [18, 40], "uniform": [9, 80]})
+    (run,) = shown_runs([read_run(make_run())])
+    layer_budget(axes, run, {"ERK": [18, 40], "uniform": [9, 80]})
     shown = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
     assert shown == {
         "ERK": ([0.5, 0.25], [0, 1]),
@@ -114,14 +116,14 @@ def test_losses_far_apart_are_shown_on_a_logarithmic_scale(
     run = read_run(make_run())
     records = [replace(record, train_loss=loss) for record, loss in zip(run.records, losses, strict=True)]
     axes = figure.Figure().subplots()
-    curves_of([])[1].paint(axes, [replace(run, records=records)], ["#000000"])
+    curves_of([])[1].paint(axes, shown_runs([replace(run, records=records)]))
     assert axes.get_yscale() == scale
 
 
 def test_a_single_epoch_is_a_point_and_a_rate_holds_up_to_its_epoch(make_run: Make) -> None:
     for epochs, marker in ((1, "o"), (3, "")):
         axes = figure.Figure().subplots()
-        curves_of([])[3].paint(axes, [read_run(make_run(f"{epochs}", epochs=epochs))], ["#000000"])
+        curves_of([])[3].paint(axes, shown_runs([read_run(make_run(f"{epochs}", epochs=epochs))]))
         (line,) = axes.lines
         assert (line.get_marker(), line.get_drawstyle()) == (marker, "steps-pre")
 
@@ -129,7 +131,7 @@ def test_a_single_epoch_is_a_point_and_a_rate_holds_up_to_its_epoch(make_run: Ma
 def test_lines_on_one_another_show_all_of_them(make_run: Make) -> None:
     runs = [read_run(make_run(name)) for name in "abc"]
     axes = figure.Figure().subplots()
-    curves_of(runs)[3].paint(axes, runs, ["#000000"] * 3)
+    curves_of(runs)[3].paint(axes, shown_runs(runs))
     widths = [line.get_linewidth() for line in axes.lines]
     assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from granet.report import read_run, write_report
+from granet.report.labels import shown_runs
 from granet.report.observed import _paint, points
 
 figure = pytest.importorskip("matplotlib.figure")
@@ -44,7 +45,7 @@ def test_what_is_no_share_has_the_axis_on_the_right(make_run: Make) -> None:
         {"survival.alive": alive, "survival.age_at_death": age} for alive, age in ((1.0, 40.0), (0.5, 30.0), (0, 20))
     ]
     axes = figure.Figure().subplots()
-    _paint(axes, "survival", ["alive", "age_at_death"], [read_run(observe(make_run(), *seen))], ["#000000"])
+    _paint(axes, "survival", ["alive", "age_at_death"], shown_runs([read_run(observe(make_run(), *seen))]))
     left, right = axes.figure.axes
     assert [list(line.get_ydata()) for line in left.lines] == [[1, 0.5, 0]]
     assert [list(line.get_ydata()) for line in right.lines] == [[40, 30, 20]]

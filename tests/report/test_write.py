@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from granet.report import read_run, write_report
-from granet.report.write import same_layers
+from granet.report.draw import same_layers
+from granet.report.labels import shown_runs
 from granet.training import Recipe
 
 image = pytest.importorskip("matplotlib.image")
@@ -209,8 +210,9 @@ def test_the_same_runs_give_the_same_page(one_run: Path, tmp_path: Path) -> None
 def test_models_with_other_layers_are_shown_apart(make_run: Make) -> None:
     other = make_run("b")
     (other / "layers.json").write_text((other / "layers.json").read_text().replace("features.0", "stem"))
-    runs = [make_run("a"), other, make_run("c", Recipe(epochs=3).dense_twin()), make_run("d")]
-    assert same_layers([read_run(run) for run in runs]) == [[0, 3], [1]]
+    folders = [make_run("a"), other, make_run("c", Recipe(epochs=3).dense_twin()), make_run("d")]
+    runs = shown_runs([read_run(folder) for folder in folders])
+    assert same_layers(runs) == [[runs[0], runs[3]], [runs[1]]]
 
 
 @pytest.mark.parametrize("out", ["report.htm", "report", "none/report.html", "folder.html"])

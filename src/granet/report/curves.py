@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from granet.report.draw import MUTED, line_legend
+from granet.report.labels import ShownRun
 from granet.report.read import ReportedRun
 from granet.report.words import diverged, share
 from granet.training.records import EpochRecord
@@ -20,19 +21,13 @@ WIDE = 1000
 """From this ratio on, losses are shown on a logarithmic scale."""
 
 
-class Paint(Protocol):
-    """Draws the curves of all runs, each in its colour."""
-
-    def __call__(self, axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None: ...
-
-
 @dataclass(frozen=True)
 class Curves:
-    """One figure of curves. `last` tells in words what a run's curve shows at its right end."""
+    """One figure of curves. `paint` draws those of all runs; `last` tells in words what one shows at its right end."""
 
     title: str
     caption: str
-    paint: Paint
+    paint: Callable[[Axes, Sequence[ShownRun]], None]
     last: Callable[[EpochRecord], str]
 
 
@@ -42,23 +37,23 @@ def curves_of(runs: Sequence[ReportedRun]) -> tuple[Curves, ...]:
     return _ALWAYS + _FLOPS if some else _ALWAYS
 
 
-def _accuracy(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+def _accuracy(axes: Axes, runs: Sequence[ShownRun]) -> None:
     thin = 1.0 if len(runs) <= 4 else 0.8
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: 100 * record.train_accuracy, color=colour, linestyle=":", linewidth=thin)
-        _curve(axes, run, lambda record: _percent(record.val_accuracy), color=colour, linestyle="--", linewidth=thin)
-        _curve(axes, run, lambda record: 100 * record.test_accuracy, color=colour, linewidth=1.8 * thin)
+    for run in runs:
+        _curve(axes, run, lambda record: 100 * record.train_accuracy, linestyle=":", linewidth=thin)
+        _curve(axes, run, lambda record: _percent(record.val_accuracy), linestyle="--", linewidth=thin)
+        _curve(axes, run, lambda record: 100 * record.test_accuracy, linewidth=1.8 * thin)
     by_epoch(axes, "accuracy (%)")
     line_legend(axes, {"test": "-", "validation": "--", "train": ":"})
 
 
-def _loss(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+def _loss(axes: Axes, runs: Sequence[ShownRun]) -> None:
     finite = [record.train_loss for run in runs for record in run.records if math.isfinite(record.train_loss)]
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, _finite_loss, color=colour)
+    for run in runs:
+        _curve(axes, run, _finite_loss)
         before = [record for record in run.records if record.epoch < (diverged(run) or 0)]
         if before:  # where the curve ends
-            axes.plot(before[-1].epoch, before[-1].train_loss, "x", color=colour, markersize=8)
+            axes.plot(before[-1].epoch, before[-1].train_loss, "x", color=run.colour, markersize=8)
     by_epoch(axes, "training loss")
     if not finite:
         axes.text(0.5, 0.5, "no finite loss", transform=axes.transAxes, ha="center", color=MUTED)
@@ -70,32 +65,32 @@ def _finite_loss(record: EpochRecord) -> float:
     return record.train_loss if math.isfinite(record.train_loss) else math.nan
 
 
-def _sparsity(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    for run, colour, width in zip(runs, colours, _widths(len(runs)), strict=True):
-        _curve(axes, run, lambda record: 100 * record.target_sparsity, color=colour, linestyle=":", linewidth=3)
-        _curve(axes, run, lambda record: 100 * record.sparsity, color=colour, linewidth=width)
+def _sparsity(axes: Axes, runs: Sequence[ShownRun]) -> None:
+    for run, width in zip(runs, _widths(len(runs)), strict=True):
+        _curve(axes, run, lambda record: 100 * record.target_sparsity, linestyle=":", linewidth=3)
+        _curve(axes, run, lambda record: 100 * record.sparsity, linewidth=width)
     by_epoch(axes, "sparsity (%)")
     axes.set_ylim(-3, 103)
     line_legend(axes, {"achieved": "-", "asked": ":"})
 
 
-def _learning_rate(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    for run, colour, width in zip(runs, colours, _widths(len(runs)), strict=True):
-        _curve(axes, run, lambda record: record.lr, color=colour, linewidth=width, drawstyle="steps-pre")
+def _learning_rate(axes: Axes, runs: Sequence[ShownRun]) -> None:
+    for run, width in zip(runs, _widths(len(runs)), strict=True):
+        _curve(axes, run, lambda record: record.lr, linewidth=width, drawstyle="steps-pre")
     by_epoch(axes, "learning rate")
     axes.set_yscale("log")
 
 
-def _flops(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: _percent(record.flops if counted(record) else None), color=colour)
+def _flops(axes: Axes, runs: Sequence[ShownRun]) -> None:
+    for run in runs:
+        _curve(axes, run, lambda record: _percent(record.flops if counted(record) else None))
     by_epoch(axes, "FLOPs of a forward pass (% of dense)")
     axes.set_ylim(-3, 103)
 
 
-def _train_flops(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
-    for run, colour in zip(runs, colours, strict=True):
-        _curve(axes, run, lambda record: _percent(record.train_flops), color=colour)
+def _train_flops(axes: Axes, runs: Sequence[ShownRun]) -> None:
+    for run in runs:
+        _curve(axes, run, lambda record: _percent(record.train_flops))
     by_epoch(axes, "FLOPs spent (% of dense training)")
     axes.set_ylim(bottom=0)
 
@@ -147,10 +142,10 @@ def counted(record: EpochRecord) -> bool:
     return record.train_flops is not None
 
 
-def _curve(axes: Axes, run: ReportedRun, value: Callable[[EpochRecord], float], **style: Any) -> None:
+def _curve(axes: Axes, run: ShownRun, value: Callable[[EpochRecord], float], **style: Any) -> None:
     marker = "o" if len(run.records) == 1 else ""  # a line needs two points
     epochs = [record.epoch for record in run.records]
-    axes.plot(epochs, [value(record) for record in run.records], marker=marker, markersize=4, **style)
+    axes.plot(epochs, [value(record) for record in run.records], color=run.colour, marker=marker, markersize=4, **style)
 
 
 def _widths(count: int) -> list[float]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from granet.report.labels import ShownRun
 from granet.report.read import ReportedRun
 from granet.report.words import short
 
@@ -21,14 +22,23 @@ INK, MUTED, GRID = "#1f2430", "#697080", "#d8dce4"
 SHARES = {0: "0", 0.01: "1", 0.1: "10", 0.25: "25", 0.5: "50", 1: "100"}  # ticks of a square-root scale, in percent
 
 
-def layer_bars(axes: Axes, runs: Sequence[ReportedRun], colours: Sequence[str]) -> None:
+def same_layers(runs: Sequence[ShownRun]) -> list[list[ShownRun]]:
+    """The runs that have sparse layers, those with the same layers together."""
+    groups: dict[tuple[tuple[str, int], ...], list[ShownRun]] = {}
+    for run in runs:
+        if run.layers:
+            groups.setdefault(tuple((layer.name, layer.weights) for layer in run.layers), []).append(run)
+    return list(groups.values())
+
+
+def layer_bars(axes: Axes, runs: Sequence[ShownRun]) -> None:
     """Sparsity of each layer at the end, the runs side by side; they must have the same layers."""
     names = [layer.name for layer in runs[0].layers]
     thickness = 0.8 / len(runs)
-    for index, (run, colour) in enumerate(zip(runs, colours, strict=True)):
+    for index, run in enumerate(runs):
         places = [row - 0.4 + (index + 0.5) * thickness for row in range(len(names))]
         values = [100 * layer.sparsity for layer in run.layers]
-        axes.barh(places, values, height=thickness, color=colour)
+        axes.barh(places, values, height=thickness, color=run.colour)
         if len(runs) <= 4:
             for place, value in zip(places, values, strict=True):
                 axes.text(100.5, place, f"{value:.1f}", color=MUTED, va="center", fontsize=7)
@@ -60,14 +70,14 @@ def layer_density(axes: Axes, run: ReportedRun) -> None:
     bar.outline.set_visible(False)
 
 
-def layer_budget(axes: Axes, run: ReportedRun, colour: str, fixed: Mapping[str, Sequence[int]]) -> None:
+def layer_budget(axes: Axes, run: ShownRun, fixed: Mapping[str, Sequence[int]]) -> None:
     """Density of each layer at the end, as a dot, beside those that `fixed` distributions would give it."""
     rows = range(len(run.layers))
     learned = [layer.active for layer in run.layers]
     styles: list[dict[str, Any]] = [  # where they coincide, each is still seen
         {"marker": "D", "markersize": 7.5, "markerfacecolor": "none", "markeredgecolor": MUTED},
         {"marker": "|", "markersize": 11, "markeredgecolor": MUTED, "markeredgewidth": 1.6},
-        {"marker": "o", "markersize": 5.5, "color": colour},
+        {"marker": "o", "markersize": 5.5, "color": run.colour},
     ]
     for (label, active), style in zip([*fixed.items(), ("this run", learned)], styles, strict=True):
         shares = [count / layer.weights for count, layer in zip(active, run.layers, strict=True)]

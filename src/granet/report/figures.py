@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from granet.report import draw
 from granet.report.curves import curves_of
-from granet.report.read import ReportedRun
+from granet.report.labels import ShownRun
 from granet.report.words import short
 
 if TYPE_CHECKING:
@@ -73,33 +73,31 @@ def svg_figure(paint: Callable[[Figure], None], size: tuple[float, float], name:
     return opening + text[text.index(">") + 1 :]
 
 
-def png(
-    runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str], groups: Sequence[Sequence[int]]
-) -> bytes:
-    """The curves, and below them the layers' bars of each group of runs (given by their indices)."""
+def png(runs: Sequence[ShownRun]) -> bytes:
+    """The curves, and below them the layers' bars of the runs that have the same layers."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    bars = [[runs[index] for index in group] for group in groups]
+    groups = draw.same_layers(runs)
     curves = curves_of(runs)
     above = [3.0] * -(-len(curves) // 2)  # two side by side
-    heights = [*above, *map(draw.bars_height, bars)]
+    heights = [*above, *map(draw.bars_height, groups)]
     with matplotlib.rc_context(STYLE):
-        columns = max(1, min(3, len(names), LETTERS // (max(map(len, names)) + 6)))
-        legend = 0.4 + 0.25 * -(-len(names) // columns)
+        columns = max(1, min(3, len(runs), LETTERS // (max(len(run.name) for run in runs) + 6)))
+        legend = 0.4 + 0.25 * -(-len(runs) // columns)
         figure = Figure(figsize=(11, sum(heights) + legend), layout="constrained")
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
         for index, curve in enumerate(curves):
             axes = figure.add_subplot(grid[divmod(index, 2)])
-            curve.paint(axes, runs, colours)
+            curve.paint(axes, runs)
             axes.set_title(curve.title)
-        for row, (group, shown) in enumerate(zip(groups, bars, strict=True), start=len(above)):
+        for row, group in enumerate(groups, start=len(above)):
             axes = figure.add_subplot(grid[row, :])
-            draw.layer_bars(axes, shown, [colours[index] for index in group])
-            axes.set_title(draw.plain(f"Sparsity of the layers of {shown[0].recipe.model}"))
-        handles = [Line2D([], [], color=colour) for colour in colours]
-        told = [draw.plain(short(name, LETTERS - 6)) for name in names]
+            draw.layer_bars(axes, group)
+            axes.set_title(draw.plain(f"Sparsity of the layers of {group[0].recipe.model}"))
+        handles = [Line2D([], [], color=run.colour) for run in runs]
+        told = [draw.plain(short(run.name, LETTERS - 6)) for run in runs]
         figure.legend(handles, told, loc="outside upper left", ncols=columns)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=120, facecolor="white")

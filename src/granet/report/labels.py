@@ -1,9 +1,10 @@
-"""Short names and colours that tell the runs of a report apart."""
+"""The runs of a report, each with a short name and a colour that tell it from the others."""
 
 from __future__ import annotations
 
 import colorsys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from granet.report.read import ReportedRun
 from granet.training.differences import differing, settings, shown
@@ -13,6 +14,20 @@ _COLOURS = ("#2f7ed8", "#e0762f", "#2ca58d", "#b455c4", "#a88410", "#d64550", "#
 
 LONGEST = 70
 """Letters of a name that a legend has room for."""
+
+
+@dataclass(frozen=True)
+class ShownRun(ReportedRun):
+    """A run as a report shows it."""
+
+    name: str
+    colour: str
+
+
+def shown_runs(runs: Sequence[ReportedRun]) -> list[ShownRun]:
+    """The runs with their names and colours."""
+    looks = zip(runs, labels(runs), colours(len(runs)), strict=True)
+    return [ShownRun(**vars(run), name=name, colour=colour) for run, name, colour in looks]
 
 
 def labels(runs: Sequence[ReportedRun]) -> list[str]:

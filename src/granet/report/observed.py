@@ -10,6 +10,7 @@ from granet.report.curves import by_epoch
 from granet.report.draw import PANEL, line_legend, plain
 from granet.report.figures import svg
 from granet.report.html import figure
+from granet.report.labels import ShownRun
 from granet.report.read import ReportedRun
 
 if TYPE_CHECKING:
@@ -20,17 +21,17 @@ _OTHER_SCALE = {"survival.age_at_death": "mask updates", "effective_rank.last": 
 """Figures that are no shares in [0, 1] as their neighbours are: they have the axis on the right."""
 
 
-def observed_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str]) -> list[str]:
+def observed_section(runs: Sequence[ShownRun]) -> list[str]:
     """The section as one piece of markup; nothing where nothing was observed."""
     panels = []
     for index, (observer, figures) in enumerate(_figures(runs).items()):
-        paint = partial(_paint, observer=observer, figures=figures, runs=runs, colours=colours)
+        paint = partial(_paint, observer=observer, figures=figures, runs=runs)
         lines = [
             f"{name.replace('_', ' ')} {_STYLES[style]}{_side(observer, name)}"
             for name, style in zip(figures, _STYLES, strict=False)
         ]
         title = observer.replace("_", " ").capitalize()
-        told = [f"{name}: {last}" for run, name in zip(runs, names, strict=True) if (last := _last(run, observer))]
+        told = [f"{run.name}: {last}" for run in runs if (last := _last(run, observer))]
         described = f"{title} by epoch. At the end: {'; '.join(told)}"
         panels.append(figure(svg(paint, PANEL, f"observed{index}", described), f"{title}: {', '.join(lines)}."))
     if not panels:
@@ -55,21 +56,19 @@ def points(run: ReportedRun, key: str) -> tuple[list[int], list[float]]:
     return [epoch for epoch, _ in pairs], [value for _, value in pairs]
 
 
-def _paint(
-    axes: Axes, observer: str, figures: Sequence[str], runs: Sequence[ReportedRun], colours: Sequence[str]
-) -> None:
+def _paint(axes: Axes, observer: str, figures: Sequence[str], runs: Sequence[ShownRun]) -> None:
     styles = dict(zip(figures, _STYLES, strict=False))  # no observer has more figures than there are styles
     other = [label for key, label in _OTHER_SCALE.items() if key in {f"{observer}.{name}" for name in figures}]
     right = axes.twinx() if other else None
     if right is not None:
         right.set_ylabel(other[0])
     shown: list[float] = []
-    for run, colour in zip(runs, colours, strict=True):
+    for run in runs:
         for name, style in styles.items():
             epochs, values = points(run, f"{observer}.{name}")
             shown += values
             side = right if right is not None and f"{observer}.{name}" in _OTHER_SCALE else axes
-            side.plot(epochs, values, color=colour, linestyle=style, marker="o" if len(epochs) == 1 else "")
+            side.plot(epochs, values, color=run.colour, linestyle=style, marker="o" if len(epochs) == 1 else "")
     by_epoch(axes, plain(observer.replace("_", " ")))
     if axes.get_ylim()[0] < 0 <= min(shown, default=0):
         axes.set_ylim(bottom=0)

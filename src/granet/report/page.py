@@ -13,42 +13,35 @@ from granet.report.budget import fixed_counts
 from granet.report.curves import Curves, counted, curves_of
 from granet.report.figures import svg
 from granet.report.html import Cell, document, figure, number, swatch, table
+from granet.report.labels import ShownRun
 from granet.report.observed import observed_section
 from granet.report.read import ReportedRun
 from granet.report.words import diverged, share, state
 from granet.training.records import best_epoch
 
 
-def page(
-    runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str], groups: Sequence[Sequence[int]]
-) -> str:
-    """The whole document; `groups` are the indices of runs with the same sparse layers."""
+def page(runs: Sequence[ShownRun]) -> str:
+    """The whole document."""
     count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     parts = [
         "<h1>Sparse training report</h1>",
         f'<p class="lead">{count}, written by granet {escape(__version__)}</p>',
-        _runs_section(runs, names, colours),
-        _curves_section(runs, names, colours),
-        *observed_section(runs, names, colours),
+        _runs_section(runs),
+        _curves_section(runs),
+        *observed_section(runs),
     ]
-    if groups:
+    if groups := draw.same_layers(runs):
         parts.append("<h2>Sparsity by layer</h2>")
     for position, group in enumerate(groups):
-        chosen = (
-            [runs[index] for index in group],
-            [names[index] for index in group],
-            [colours[index] for index in group],
-        )
-        parts.append(_bars(*chosen, name=f"bars{position}"))
+        parts.append(_bars(group, f"bars{position}"))
     parts.append("<h2>Each run</h2>")
-    for index, (run, name, colour) in enumerate(zip(runs, names, colours, strict=True)):
-        parts.append(_one_run(run, name, colour, f"run{index}", opened=len(runs) <= 3))
-    return document(f"granet report: {'; '.join(names)}", "\n".join(parts))
+    for index, run in enumerate(runs):
+        parts.append(_one_run(run, f"run{index}", opened=len(runs) <= 3))
+    return document(f"granet report: {'; '.join(run.name for run in runs)}", "\n".join(parts))
 
 
-def _runs_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str]) -> str:
-    rows = [_row(run, name, colour) for run, name, colour in zip(runs, names, colours, strict=True)]
-    results = table("All runs", rows)
+def _runs_section(runs: Sequence[ShownRun]) -> str:
+    results = table("All runs", [_row(run) for run in runs])
     note = (
         "The result of a run is the accuracy of its last epoch. The best epoch is the one with the best validation "
         "accuracy among those at the final sparsity; test images choose nothing. FLOPs are what is left for a sparse "
@@ -58,12 +51,12 @@ def _runs_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Se
     return f'<h2>Runs</h2>\n{results}\n<p class="note">{note}</p>'
 
 
-def _row(run: ReportedRun, name: str, colour: str) -> dict[str, Cell]:
+def _row(run: ShownRun) -> dict[str, Cell]:
     recipe, summary = run.recipe, run.summary
     last = run.records[-1] if run.records else None
     best = best_epoch(run.records[recipe.branch_epoch :])  # those before it are another run's
     return {
-        "run": Cell(name, colour=colour),
+        "run": Cell(run.name, colour=run.colour),
         "state": Cell(state(run)),
         "test accuracy, last epoch": number(share(last.test_accuracy if last else None, 2)),
         "test accuracy, best epoch": number(f"{share(best.test_accuracy, 2)} (epoch {best.epoch})" if best else "–"),
@@ -90,36 +83,31 @@ def _flops(run: ReportedRun) -> float | None:
     return run.records[-1].flops if run.records and counted(run.records[-1]) else None
 
 
-def _curves_section(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str]) -> str:
-    chips = "".join(f"<li>{swatch(colour)}{escape(name)}</li>" for name, colour in zip(names, colours, strict=True))
+def _curves_section(runs: Sequence[ShownRun]) -> str:
+    chips = "".join(f"<li>{swatch(run.colour)}{escape(run.name)}</li>" for run in runs)
     if not any(run.records for run in runs):
         return "<h2>Curves</h2>\n<p>No epoch is finished yet.</p>"
-    figures = []
-    for index, curves in enumerate(curves_of(runs)):
-        paint = partial(curves.paint, runs=runs, colours=colours)
-        described = f"{curves.title} by epoch. At the end: {_last_values(curves, runs, names)}"
-        figures.append(figure(svg(paint, draw.PANEL, f"curve{index}", described), curves.caption))
-    panels = "".join(figures)
+    panels = "".join(_curves_figure(curves, runs, f"curve{index}") for index, curves in enumerate(curves_of(runs)))
     return f'<h2>Curves</h2>\n<ul class="legend">{chips}</ul>\n<div class="figures">\n{panels}\n</div>'
 
 
-def _last_values(curves: Curves, runs: Sequence[ReportedRun], names: Sequence[str]) -> str:
-    """What a figure of curves shows at its right end, in words."""
-    ends = [curves.last(run.records[-1]) if run.records else "nothing yet" for run in runs]
-    return "; ".join(f"{name}: {end}" for name, end in zip(names, ends, strict=True))
+def _curves_figure(curves: Curves, runs: Sequence[ShownRun], name: str) -> str:
+    ends = (f"{run.name}: {curves.last(run.records[-1]) if run.records else 'nothing yet'}" for run in runs)
+    described = f"{curves.title} by epoch. At the end: {'; '.join(ends)}"
+    return figure(svg(lambda axes: curves.paint(axes, runs), draw.PANEL, name, described), curves.caption)
 
 
-def _bars(runs: Sequence[ReportedRun], names: Sequence[str], colours: Sequence[str], name: str) -> str:
-    paint = partial(draw.layer_bars, runs=runs, colours=colours)
+def _bars(runs: Sequence[ShownRun], name: str) -> str:
+    paint = partial(draw.layer_bars, runs=runs)
     model = runs[0].recipe.model
     described = (
         f"Bars: sparsity of each of the {len(runs[0].layers)} sparse layers of {model}; numbers in the tables below"
     )
-    caption = f"Share of zeros in each sparse layer of {model} at the end of {'; '.join(names)}."
+    caption = f"Share of zeros in each sparse layer of {model} at the end of {'; '.join(run.name for run in runs)}."
     return figure(svg(paint, (9, draw.bars_height(runs)), name, described), caption)
 
 
-def _one_run(run: ReportedRun, label: str, colour: str, name: str, opened: bool) -> str:
+def _one_run(run: ShownRun, name: str, opened: bool) -> str:
     parts = [f"<p>Folder <code>{escape(str(run.path))}</code></p>"]
     if run.summary is None:
         parts.append(f'<p class="unfinished">This run is {state(run)}; what it has not written yet is left out.</p>')
@@ -133,23 +121,23 @@ def _one_run(run: ReportedRun, label: str, colour: str, name: str, opened: bool)
         caption += ", on a square-root scale of colours"
         parts.append(figure(drawing, f"{caption}, {skipped} of them skipped." if skipped else f"{caption}."))
     if run.layers:
-        parts.append(_budget(run, label, colour, f"{name}-budget"))
+        parts.append(_budget(run, f"{name}-budget"))
     elif run.summary is not None:
         parts.append("<p>All layers of this run are dense.</p>")
     settings = {key: json.dumps(value) for key, value in run.recipe.to_dict().items()}
     settings |= {key: str(value) for key, value in run.environment.items()}
     rows = [{"field": Cell(key), "value": Cell(value)} for key, value in settings.items()]
-    settings_table = table(f"Settings of {label}", rows)
+    settings_table = table(f"Settings of {run.name}", rows)
     parts.append(f"<details><summary>Recipe and environment</summary>{settings_table}</details>")
     opening = "<details open>" if opened else "<details>"
-    return f"{opening}<summary>{escape(label)}</summary>\n" + "\n".join(parts) + "\n</details>"
+    return f"{opening}<summary>{escape(run.name)}</summary>\n" + "\n".join(parts) + "\n</details>"
 
 
-def _budget(run: ReportedRun, label: str, colour: str, name: str) -> str:
+def _budget(run: ShownRun, name: str) -> str:
     """How the active weights are shared among the layers, beside ERK and uniform: drawn, and in exact numbers."""
     fixed = fixed_counts([layer.shape for layer in run.layers], sum(layer.active for layer in run.layers))
     described = f"Dots: density of each of the {len(run.layers)} sparse layers; numbers in the table below"
-    paint = partial(draw.layer_budget, run=run, colour=colour, fixed=fixed)
+    paint = partial(draw.layer_budget, run=run, fixed=fixed)
     caption = (
         f"Share of active weights in each layer at the end, beside what {' and '.join(fixed)} would give it with as "
         "many active weights in all."
@@ -164,7 +152,7 @@ def _budget(run: ReportedRun, label: str, colour: str, name: str) -> str:
     total = _counts(sum(weights), {key: sum(active) for key, active in budgets.items()})
     rows.append({"layer": Cell("all sparse layers"), "shape": Cell("")} | total)
     drawing = svg(paint, (9, draw.rows_height(run)), name, described)
-    return figure(drawing, caption) + "\n" + table(f"Sparse layers of {label}", rows)
+    return figure(drawing, caption) + "\n" + table(f"Sparse layers of {run.name}", rows)
 
 
 def _counts(weights: int, budgets: Mapping[str, int]) -> dict[str, Cell]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from granet.files import atomic, write_text, writing_to
 from granet.report.figures import png
-from granet.report.labels import colours, labels
+from granet.report.labels import shown_runs
 from granet.report.page import page
 from granet.report.read import ReportedRun, find_runs, read_run
 
@@ -28,21 +28,10 @@ def write_report(paths: Sequence[Path], out: Path) -> list[ReportedRun]:
         runs = [read_run(folder) for folder in find_runs(paths)]
     except OSError as error:
         raise ValueError(f"{error.filename}: cannot be read ({error.strerror})") from error
-    names, shades = labels(runs), colours(len(runs))
-    groups = same_layers(runs)
-    picture = png(runs, names, shades, groups)
-    text = page(runs, names, shades, groups)
+    shown = shown_runs(runs)
+    picture, text = png(shown), page(shown)
     with writing_to("out", out, "must be a file that can be written"):
         with atomic(out.with_suffix(".png")) as temporary:
             temporary.write_bytes(picture)
         write_text(out, text)
     return runs
-
-
-def same_layers(runs: Sequence[ReportedRun]) -> list[list[int]]:
-    """Indices of the runs that have sparse layers, those with the same layers together."""
-    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
-    for index, run in enumerate(runs):
-        if run.layers:
-            groups.setdefault(tuple((layer.name, layer.weights) for layer in run.layers), []).append(index)
-    return list(groups.values())
