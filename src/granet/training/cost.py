@@ -28,8 +28,6 @@ class Cost:
         self._sparsifier = sparsifier
         self._training = TrainingFlops.of(self._report, sparsifier) if sparsifier else None
         self._base_steps = base_steps
-        self.branched: EpochRecord | None = None
-        """The last epoch of the run that this one branched from."""
 
     def of_a_pass(self) -> float:
         """The share of FLOPs that is left in a forward pass through the present network."""
@@ -37,14 +35,13 @@ class Cost:
             return self._share
         return self._share * self._report.with_active(count_active(self._sparsifier.in_use)).ratio
 
-    def of_training(self, steps: int) -> float:
-        """The FLOPs of that many steps, as a share of dense training."""
-        before = (self.branched.step, self.branched.train_flops or 0.0) if self.branched else (0, 0.0)
-        own = steps - before[0]
+    def of_training(self, steps: int, trunk: EpochRecord | None = None) -> float:
+        """The FLOPs of that many steps, as a share of dense training; those up to ``trunk`` are another run's."""
+        own, before = (steps - trunk.step, trunk.train_flops or 0.0) if trunk else (steps, 0.0)
         if self._training is None or self._sparsifier is None:
-            return before[1] + self._share * own / self._base_steps
+            return before + self._share * own / self._base_steps
         cost = self._training.after(own, self._sparsifier.history)
-        return before[1] + self._share * cost.relative_to(self._base_steps)
+        return before + self._share * cost.relative_to(self._base_steps)
 
 
 def _share_of_full_width(recipe: Recipe, data: Data, report: FlopsReport) -> float:

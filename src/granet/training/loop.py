@@ -76,9 +76,8 @@ class Training:
                 self._load_weights(branch)  # before the method begins: it looks at them
             self._feed = make_feed(data, recipe, device, workers)
             with GATE.alone() if traces_model(recipe) else nullcontext():
-                self.sparsifier = attach_method(recipe, self.model, self._optimizer, clock, self._feed, parent)
-            base_steps = clock.total() * recipe.epochs // recipe.total_epochs
-            self._cost = Cost(recipe, data, self.model, self.sparsifier, base_steps)
+                self.sparsifier = attach_method(recipe, self.model, self._optimizer, self._feed, parent)
+            self._cost = Cost(recipe, data, self.model, self.sparsifier, recipe.epochs * len(self._feed.train))
             masks = self.sparsifier.in_use if self.sparsifier else {}
             self._average = Average(twin, self.model, recipe.ema, masks) if recipe.ema else None
             self._observers = observe(recipe, self.model, self.sparsifier, self._feed)
@@ -91,7 +90,6 @@ class Training:
                 self._check_same_steps()
                 if self._average:
                     self._average.mask()
-                self._cost.branched = self.records[-1]
             if state is not None:
                 self._load(state)  # before the step is made: a captured step keeps using the present tensors
             self._learning_rate = self._held_rate() if recipe.hold else learning_rate(recipe, clock)
@@ -161,6 +159,7 @@ class Training:
 
     def _evaluate(self, epoch: int, began: float) -> EpochRecord:
         steps = len(self._feed.train)
+        trunk = self.records[self.recipe.branch_epoch - 1] if self.recipe.branch_epoch else None
         figures = torch.stack(
             [
                 *(self._totals / (steps * self.recipe.batch_size)),
@@ -180,7 +179,7 @@ class Training:
             target_sparsity=self.sparsifier.target_sparsity if self.sparsifier else 0.0,
             sparsity=self.sparsifier.sparsity if self.sparsifier else 0.0,
             flops=self._cost.of_a_pass(),
-            train_flops=self._cost.of_training(epoch * steps),
+            train_flops=self._cost.of_training(epoch * steps, trunk),
             observed=self._observers.epoch() if self._observers else None,
         )
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from granet.clock import Clock
 from granet.flops.undisturbed import undisturbed
 from granet.methods import DENSE, create_method
 from granet.models import create_model
@@ -87,7 +86,6 @@ def attach_method(
     recipe: Recipe,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    clock: Clock,
     feed: Feed,
     parent: Path | None,
 ) -> Sparsifier | None:
@@ -114,8 +112,8 @@ def attach_method(
         model,
         optimizer,
         method,
-        total_steps=clock.total() - recipe.branch_epoch * len(feed.train),
-        steps_per_epoch=clock.steps_per_epoch,
+        total_steps=(recipe.total_epochs - recipe.branch_epoch) * len(feed.train),
+        steps_per_epoch=len(feed.train),
         seed=recipe.seed,
         exclude=recipe.exclude,
         batches=((images.float(), labels) for images, labels in feed.train.epoch()),
