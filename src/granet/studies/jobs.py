@@ -141,13 +141,9 @@ def _child(pipe: Connection, recipe: Recipe, place: Place, threads: int) -> None
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the sweep passes one signal on
         read = partial(load, recipe.data, data_dir=place.data_dir)
         try:
-            _train(recipe, place, read, pipe.send, _or_orphaned(stop, sweep))
+            _train(recipe, place, read, pipe.send, lambda: stop() or (sweep is not None and not sweep.is_alive()))
         except (KeyboardInterrupt, BrokenPipeError):
             raise SystemExit(INTERRUPTED) from None
-
-
-def _or_orphaned(stop: Callable[[], bool], sweep: BaseProcess | None) -> Callable[[], bool]:
-    return lambda: stop() or (sweep is not None and not sweep.is_alive())
 
 
 # On a GPU: a thread and a stream for each run.
@@ -156,7 +152,7 @@ def _or_orphaned(stop: Callable[[], bool], sweep: BaseProcess | None) -> Callabl
 def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool]) -> Iterator[Event]:
     events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
     waiting = deque(recipes)
-    running: dict[int, Recipe] = {}
+    running: list[Recipe] = []
     building = threading.Lock()  # seeds and compilation belong to the whole process
     read = cache(partial(load, data_dir=place.data_dir))
     closing = threading.Event()
@@ -169,9 +165,9 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
             with stream:
                 while waiting and not stopped():
                     with building:
-                        recipe = _next(waiting, running.values(), place.out)
+                        recipe = _next(waiting, running, place.out)
                         if recipe is not None:
-                            running[id(recipe)] = recipe
+                            running.append(recipe)
                     if recipe is None:  # wait until a parent is far enough
                         time.sleep(0.5)
                         continue
@@ -179,7 +175,7 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
                         _train(recipe, place, partial(read, recipe.data), events.put, stopped, building)
                     finally:
                         with building:
-                            del running[id(recipe)]
+                            running.remove(recipe)
         except KeyboardInterrupt:
             pass  # it was asked to stop, and has saved
         finally:
