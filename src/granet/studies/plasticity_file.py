@@ -18,12 +18,11 @@ from granet.files import read_toml
 from granet.studies.plasticity import Study
 from granet.studies.spec import runs_at_once
 from granet.training.recipe import Recipe
-from granet.training.recipe_file import nearest, read_recipe_file
+from granet.training.recipe_file import RECIPE_KEYS, check_known, read_recipe_file
 
-_OWN = {"method", "method_fields", "parent", "seed", "keep", "branch_epoch", "hold"}
-"""Fields of a recipe that the study sets itself."""
 _STUDY = {field.name for field in dataclasses.fields(Study)} - {"recipe"}
-_RECIPE = {field.name for field in dataclasses.fields(Recipe)} - _OWN
+_RECIPE = RECIPE_KEYS - {"method", "parent", "seed", "keep", "branch_epoch", "hold"}
+"""Without what the study sets itself."""
 _LISTS = _STUDY - {"continue_epochs", "pattern"}
 
 
@@ -39,8 +38,7 @@ def read_study(path: Path) -> tuple[Study, int | None]:
 def _study(path: Path, table: dict[str, Any]) -> Study:
     known = _STUDY | _RECIPE | {"recipe", "packed"}
     for key in table:
-        if key not in known:
-            raise ValueError(f"unknown key {key!r}; the nearest is {nearest(key, known)!r}")
+        check_known(key, known)
     base = table.get("recipe")
     if base is not None and not isinstance(base, str):
         raise ValueError(f"recipe={base!r}: must be the name of a recipe file")

@@ -33,11 +33,10 @@ from typing import Any
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
 from granet.training.recipe import Recipe, method_class, takes_parent
-from granet.training.recipe_file import RecipeFile, nearest, read_recipe_file
+from granet.training.recipe_file import RECIPE_KEYS, RecipeFile, check_known, nearest, read_recipe_file
 from granet.training.rundir import run_name
 
-_RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)} - {"method_fields"}
-_LISTS = {name for name in _RECIPE_FIELDS if isinstance(getattr(Recipe(), name), tuple)}
+_LISTS = {name for name in RECIPE_KEYS if isinstance(getattr(Recipe(), name), tuple)}
 
 
 @dataclass(frozen=True)
@@ -130,22 +129,21 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
     recipe = file.recipe(method)
     cls = method_class(recipe.method)
     fields = {field.name for field in dataclasses.fields(cls)} if cls else set()
-    known = fields | _RECIPE_FIELDS
+    known = fields | RECIPE_KEYS
     for key in own:
         if key not in known:
             raise ValueError(f"unknown key {key!r} for {recipe.method}; the nearest is {nearest(key, known)!r}")
     anything = known | {field.name for info in list_methods() for field in dataclasses.fields(info.cls)}
     for key in shared:
-        if key not in anything:
-            raise ValueError(f"unknown key {key!r}; the nearest is {nearest(key, anything)!r}")
+        check_known(key, anything)
     values = {**shared, **own}
-    if both := sorted(values.keys() & fields & _RECIPE_FIELDS):  # momentum, of SGD and of snfs
+    if both := sorted(values.keys() & fields & RECIPE_KEYS):  # momentum, of SGD and of snfs
         key = both[0]
         raise ValueError(
             f"{key}={values[key]!r}: the recipe and {recipe.method} both have such a field; set it in a recipe file, "
             f"at the top or under [methods.{recipe.method}]"
         )
-    asked = {key: value for key, value in values.items() if key in _RECIPE_FIELDS}
+    asked = {key: value for key, value in values.items() if key in RECIPE_KEYS}
     method_fields = {**recipe.method_fields, **{key: value for key, value in values.items() if key in fields}}
     made = Recipe.from_dict({**recipe.to_dict(), **asked, "method_fields": method_fields})
     if cls is not None:

@@ -24,6 +24,8 @@ from granet.methods.base import Method
 from granet.methods.registry import find_method
 from granet.training.recipe import Recipe, method_class
 
+RECIPE_KEYS = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
+"""Fields of a recipe that files of recipes, grids and studies may set."""
 _MOST = math.nextafter(1, 0)  # the largest sparsity, so that no field is refused for being above it
 
 
@@ -54,34 +56,39 @@ def find_recipe(name: str) -> Path:
 def read_recipe_file(path: Path) -> RecipeFile:
     """The recipes in a TOML file; ValueError that names the file, the key and what is allowed."""
     table = read_toml(path, "recipe")
+    try:
+        return _recipe_file(table)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _recipe_file(table: dict[str, Any]) -> RecipeFile:
     methods = table.pop("methods", {})
-    known = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
     method = str(table.get("method", Recipe.method))
-    _import_own(path, [method, *methods] if isinstance(methods, dict) else [method])
+    for name in [method, *methods] if isinstance(methods, dict) else [method]:
+        if ":" in name:
+            find_method(name)  # imports one of the user's own, so that its fields are known
     classes = {info.name: info.cls for info in list_methods()}
     own = {item.name for item in dataclasses.fields(classes[method])} if method in classes else set()
     for key in table:
-        if key in own - known:
-            raise ValueError(f"{path}: unknown key {key!r}; as a field of {method} it stands under [methods.{method}]")
-        _check_known(path, key, {*known, "methods"})
-    _check_table(path, "methods", methods)
+        if key in own - RECIPE_KEYS:
+            raise ValueError(f"unknown key {key!r}; as a field of {method} it stands under [methods.{method}]")
+        check_known(key, {*RECIPE_KEYS, "methods"})
+    _check_table("methods", methods)
     for name, fields in methods.items():
         if name not in classes:
             raise ValueError(
-                f"{path}: unknown key 'methods.{name}'; the nearest is 'methods.{nearest(name, classes)}'; one of "
-                "your own is written [methods.'package.module:Class']"
+                f"unknown key 'methods.{name}'; the nearest is 'methods.{nearest(name, classes)}'; one of your own is "
+                "written [methods.'package.module:Class']"
             )
-        _check_table(path, f"methods.{name}", fields)
+        _check_table(f"methods.{name}", fields)
         allowed = [f"methods.{name}.{item.name}" for item in dataclasses.fields(classes[name])]
         for key in fields:
-            _check_known(path, f"methods.{name}.{key}", allowed)
-    try:
-        for name, fields in methods.items():
-            _check_fields(name, fields, classes[name])
-        shared = Recipe.from_dict({"method_fields": {}, **table})
-        method_class(shared.method)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+            check_known(f"methods.{name}.{key}", allowed)
+    for name, fields in methods.items():
+        _check_fields(name, fields, classes[name])
+    shared = Recipe.from_dict({"method_fields": {}, **table})
+    method_class(shared.method)
     return RecipeFile(shared, methods)
 
 
@@ -90,18 +97,10 @@ def nearest(key: str, known: Iterable[str]) -> str:
     return get_close_matches(key, sorted(known), n=1, cutoff=0)[0]
 
 
-def _import_own(path: Path, methods: Iterable[str]) -> None:
-    try:
-        for name in methods:
-            if ":" in name:
-                find_method(name)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _check_known(path: Path, key: str, known: Iterable[str]) -> None:
+def check_known(key: str, known: Iterable[str]) -> None:
+    """ValueError for a key that a file may not have."""
     if key not in known:
-        raise ValueError(f"{path}: unknown key {key!r}; the nearest is {nearest(key, known)!r}")
+        raise ValueError(f"unknown key {key!r}; the nearest is {nearest(key, known)!r}")
 
 
 def _check_fields(name: str, fields: Mapping[str, Any], cls: type[Method]) -> None:
@@ -115,6 +114,6 @@ def _check_fields(name: str, fields: Mapping[str, Any], cls: type[Method]) -> No
             raise
 
 
-def _check_table(path: Path, key: str, value: object) -> None:
+def _check_table(key: str, value: object) -> None:
     if not isinstance(value, dict):
-        raise ValueError(f"{path}: {key}={value!r}: must be a table")
+        raise ValueError(f"{key}={value!r}: must be a table")
