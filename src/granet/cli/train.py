@@ -21,7 +21,7 @@ from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
 from granet.training.loggers import create_loggers
 from granet.training.recipe import takes_parent
-from granet.training.recipe_file import read_recipe_file
+from granet.training.recipe_file import RECIPE_KEYS, read_recipe_file
 
 _DIGITS = Recipe()
 
@@ -150,10 +150,7 @@ class Train:
             base = file.recipe(self.method)
             if base.method != file.shared.method and not takes_parent(base.method, base.branch_epoch):
                 base = dataclasses.replace(base, parent="")  # it is that of the file's own method
-        shared = {field.name for field in dataclasses.fields(self)} & {
-            field.name for field in dataclasses.fields(Recipe)
-        }
-        asked = {name: value for name in shared if (value := getattr(self, name)) not in (None, ())}
+        asked = {key: value for key in RECIPE_KEYS if (value := getattr(self, key, None)) not in (None, ())}
         if self.warm_up is not None:
             asked["warm_up"] = _time(self.warm_up)
         own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
