@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from granet.cli.console import create_console
-from granet.cli.sweep import train_all
+from granet.cli.many_runs import train_all
 from granet.data import load
 from granet.studies.jobs import Place
 from granet.training import Recipe, Run, Training

@@ -12,7 +12,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from granet.cli.device import choose_device, choose_packed, choose_threads
-from granet.cli.sweep import list_runs, train_all
+from granet.cli.many_runs import list_runs, train_all
 from granet.data import load
 from granet.files import make_folder, write_text, writing_to
 from granet.studies.jobs import Place

@@ -11,7 +11,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from granet.cli.device import choose_device, choose_packed
-from granet.cli.sweep import train_all
+from granet.cli.many_runs import train_all
 from granet.data import load
 from granet.files import make_folder
 from granet.studies.jobs import Place

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
 from tyro.conf import Positional
 
-from granet.cli.console import SweepView, sweep_table
+from granet.cli.console import sweep_table
 from granet.cli.device import choose_device, choose_packed, choose_threads
+from granet.cli.many_runs import list_runs, train_all
 from granet.data import load
 from granet.files import make_folder, writing_to
-from granet.studies.jobs import Place, run_jobs
+from granet.studies.jobs import Place
 from granet.studies.results import COLUMNS, rows, write_csv
 from granet.studies.settings import told_apart
 from granet.studies.spec import read_spec
 from granet.studies.tables import in_paper
-from granet.training import Recipe, RunDir
-from granet.training.fingerprint import fingerprint
-from granet.training.interrupt import stop_signals
-from granet.training.run import tidy
-from granet.training.rundir import run_name
+from granet.training import Recipe
 
 
 @dataclass(frozen=True)
@@ -87,51 +82,3 @@ class Sweep:
         with writing_to("out", self.out):
             write_csv(self.out / "results.csv", finished, (*COLUMNS, "settings"))
         return finished
-
-
-def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed: int) -> Iterator[Recipe]:
-    """Train what is not finished, with a view of it; each recipe is handed on when its run is done.
-
-    Runs that fail are named at the end, and the exit code is then 1.
-    """
-    folders = {recipe: RunDir.find(place.out, recipe) for recipe in recipes}
-    done = [recipe for recipe, folder in folders.items() if folder.summary is not None]
-    left = [recipe for recipe, folder in folders.items() if folder.summary is None]
-    images = cache(lambda name: fingerprint(load(name, data_dir=place.data_dir)))
-    for recipe in done:
-        folders[recipe].check_images(images(recipe.data))
-        tidy(recipe, folders[recipe])
-    if done:
-        console.print(f"{len(done)} of {len(folders)} runs are done already")
-    yield from done
-    failures = {}
-    with stop_signals() as stop, SweepView(console, len(left)) as view:
-        for event in run_jobs(left, place, packed, stop):
-            name = run_name(event.recipe)
-            view.show(name, event)
-            if event.error is not None:
-                failures[name] = event.error
-            elif event.record is None:
-                yield event.recipe
-        if stop():
-            raise KeyboardInterrupt
-    for name, error in failures.items():
-        print(f"granet: {name} failed: {error}", file=sys.stderr)
-    if failures:
-        sys.exit(1)
-
-
-def list_runs(console: Console, recipes: Iterable[Recipe], out: Path) -> None:
-    """A line for each run: how far it is, and its name."""
-    for recipe in recipes:
-        console.print(f"{_state(out, recipe):<14}{run_name(recipe)}", soft_wrap=True)
-
-
-def _state(out: Path, recipe: Recipe) -> str:
-    folder = RunDir.find(out, recipe)
-    if folder.summary is not None:
-        return "done"
-    if not (folder.path / "config.json").exists():
-        return "to do"
-    metrics = folder.path / "metrics.jsonl"
-    return f"epoch {len(metrics.read_text(encoding='utf-8').splitlines()) if metrics.exists() else 0}"

@@ -1,0 +1,67 @@
+"""Many runs of one command: trained with a view of them, or listed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from rich.console import Console
+
+from granet.cli.console import SweepView
+from granet.data import load
+from granet.studies.jobs import Place, run_jobs
+from granet.training import Recipe, RunDir
+from granet.training.fingerprint import fingerprint
+from granet.training.interrupt import stop_signals
+from granet.training.run import tidy
+from granet.training.rundir import run_name
+
+
+def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed: int) -> Iterator[Recipe]:
+    """Train what is not finished, with a view of it; each recipe is handed on when its run is done.
+
+    Runs that fail are named at the end, and the exit code is then 1.
+    """
+    folders = {recipe: RunDir.find(place.out, recipe) for recipe in recipes}
+    done = [recipe for recipe, folder in folders.items() if folder.summary is not None]
+    left = [recipe for recipe, folder in folders.items() if folder.summary is None]
+    images = cache(lambda name: fingerprint(load(name, data_dir=place.data_dir)))
+    for recipe in done:
+        folders[recipe].check_images(images(recipe.data))
+        tidy(recipe, folders[recipe])
+    if done:
+        console.print(f"{len(done)} of {len(folders)} runs are done already")
+    yield from done
+    failures = {}
+    with stop_signals() as stop, SweepView(console, len(left)) as view:
+        for event in run_jobs(left, place, packed, stop):
+            name = run_name(event.recipe)
+            view.show(name, event)
+            if event.error is not None:
+                failures[name] = event.error
+            elif event.record is None:
+                yield event.recipe
+        if stop():
+            raise KeyboardInterrupt
+    for name, error in failures.items():
+        print(f"granet: {name} failed: {error}", file=sys.stderr)
+    if failures:
+        sys.exit(1)
+
+
+def list_runs(console: Console, recipes: Iterable[Recipe], out: Path) -> None:
+    """A line for each run: how far it is, and its name."""
+    for recipe in recipes:
+        console.print(f"{_state(out, recipe):<14}{run_name(recipe)}", soft_wrap=True)
+
+
+def _state(out: Path, recipe: Recipe) -> str:
+    folder = RunDir.find(out, recipe)
+    if folder.summary is not None:
+        return "done"
+    if not (folder.path / "config.json").exists():
+        return "to do"
+    metrics = folder.path / "metrics.jsonl"
+    return f"epoch {len(metrics.read_text(encoding='utf-8').splitlines()) if metrics.exists() else 0}"
