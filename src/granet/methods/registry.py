@@ -150,7 +150,7 @@ def list_methods() -> list[MethodInfo]:
 
 
 def method_name(method: Method) -> str:
-    """The registered name of a method, or its class name if it is the user's own."""
+    """The name that a method is registered or was imported by; else that of its class."""
     return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
 
 
