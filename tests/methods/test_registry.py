@@ -309,3 +309,38 @@ def test_a_name_that_makes_no_folder_of_its_own_is_refused(name: str, monkeypatc
         registry.register(name, paper="none")
     for good in ("mine", "my-rigl", "rigl_2.1", "größer", "_mine"):
         registry.register(good, paper="none")(granet.RigL)
+
+
+def test_a_default_that_dataclasses_do_not_see_is_refused() -> None:
+    """Training would silently take that of the parent."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Untyped(granet.RigL):
+        step_on_update = False
+
+    class Undecorated(granet.RigL):
+        every: int = 7
+
+    for cls, says in (
+        (Untyped, r"step_on_update=False: must have a type in Untyped \(step_on_update: \.\.\. = False\)"),
+        (Undecorated, r"every=7: must have a type in Undecorated .* otherwise the default stays 100$"),
+    ):
+        with pytest.raises(ValueError, match=f"^{says}"):
+            cls(sparsity=0.5)
+
+
+def test_defaults_that_dataclasses_see_are_not() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+    class Slots(granet.RigL):
+        every: int = 7
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Fields(granet.RigL):
+        every: int = dataclasses.field(default=8)
+        end: str = dataclasses.field(default_factory=lambda: "50%")
+
+    class OnlyBehaves(Fields):
+        needs_rate = True
+
+    made = Slots(sparsity=0.5), Fields(sparsity=0.5), OnlyBehaves(sparsity=0.5)
+    assert [(method.every, method.end) for method in made] == [(7, "75%"), (8, "50%"), (8, "50%")]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from types import MemberDescriptorType
 from typing import Any, ClassVar, Literal
 
 from torch import nn
@@ -77,6 +78,7 @@ class Method(ABC):
             cls.regrows = True
 
     def __post_init__(self) -> None:
+        _check_defaults(type(self))
         for item in dataclasses.fields(self):
             if not item.init:  # the method sets it itself, mostly after this
                 continue
@@ -140,6 +142,18 @@ class Method(ABC):
 
     def finish(self, net: SparseNet) -> None:  # noqa: B027 (most methods end with the masks they have)
         """Propose the final masks, where something is trained behind the weights."""
+
+
+def _check_defaults(cls: type[Method]) -> None:
+    """ValueError if the class means to give a field another default, but Python's dataclasses would not see it."""
+    for item in dataclasses.fields(cls):
+        value = getattr(cls, item.name, item.default)
+        seen = value is item.default or isinstance(value, MemberDescriptorType)  # that of a class with slots
+        if item.default is not dataclasses.MISSING and not seen:
+            raise ValueError(
+                f"{item.name}={value!r}: must have a type in {cls.__name__} ({item.name}: ... = {value!r}), which must "
+                f"be a @dataclass(frozen=True); otherwise the default stays {item.default!r}"
+            )
 
 
 def check_time(field: str, value: Time) -> None:
