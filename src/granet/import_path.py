@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from typing import Any
 
 
@@ -17,10 +18,20 @@ def imported(field: str, path: str) -> Any:
         raise ValueError(f"{field}={path!r}: must be the whole name of a module, without a dot before it")
     try:
         target: Any = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise ValueError(f"{field}={path!r}: cannot import module {module_name!r} ({error})") from error
+    except (Exception, SystemExit) as error:  # somebody's own code may raise anything
+        raise ValueError(f"{field}={path!r}: cannot import module {module_name!r} ({_told(error)})") from error
     for part in attribute.split("."):
         if not hasattr(target, part):
             raise ValueError(f"{field}={path!r}: module {module_name!r} has no {attribute!r}")
         target = getattr(target, part)
     return target
+
+
+def _told(error: BaseException) -> str:
+    """In one line: what was raised, and which line of a module was at work then, if any was."""
+    said = str(error).partition("\n")[0]
+    told = said if isinstance(error, ImportError) else f"{type(error).__name__}: {said}"
+    at_work = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
+    if not at_work or isinstance(error, SyntaxError):  # which names the line by itself
+        return told
+    return f"{told}; {at_work[-1].filename}, line {at_work[-1].lineno}"

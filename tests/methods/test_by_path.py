@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import granet
 from granet.cli import main
@@ -18,7 +21,7 @@ from granet.training.recipe_file import read_recipe_file
 from granet.training.rundir import run_name
 
 MINE = '''
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import granet
 from granet.methods.base import register
@@ -39,6 +42,12 @@ class Named(Mine):
 
 class Abstract(granet.Method):
     pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needy(Mine):
+    depth: int
+    cached: int = field(init=False, default=0)
 
 
 NUMBER = 3
@@ -93,6 +102,58 @@ def test_what_is_no_method_is_refused(name: str, says: str, capsys: pytest.Captu
         main(["train", "--method", name])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and said.startswith(f"granet: method={name!r}: {says}") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def f(:", r"SyntaxError: invalid syntax \(broken\.py, line 1\)"),
+        ("\nraise RuntimeError('this\\nand that')", r"RuntimeError: this; .*broken\.py, line 2"),
+        ("import sys\nsys.exit(3)", r"SystemExit: 3; .*broken\.py, line 2"),
+        ("import no_such_module", r"No module named 'no_such_module'; .*broken\.py, line 1"),
+        (
+            "import dataclasses, granet\n\n@dataclasses.dataclass\nclass Mine(granet.GMP): pass",
+            r"TypeError: cannot inherit non-frozen dataclass from a frozen one; .*broken\.py, line 3",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_in_one_line(
+    mine: Path, text: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (mine / "broken.py").write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--method", "broken:Mine"])
+    whole = rf"granet: method='broken:Mine': cannot import module 'broken' \({says}\)\n"
+    assert ended.value.code == 2 and re.fullmatch(whole, capsys.readouterr().err)
+
+
+def test_fields_that_must_or_cannot_be_given(mine: Path) -> None:
+    with pytest.raises(ValueError, match=r"^depth: mine_by_path:Needy needs it, a field without a default$"):
+        granet.create_method("mine_by_path:Needy", sparsity=0.5)
+    with pytest.raises(ValueError, match=r"^cached=1: mine_by_path:Needy has no such field"):
+        granet.create_method("mine_by_path:Needy", sparsity=0.5, depth=1, cached=1)
+    (mine / "recipe.toml").write_text(
+        "epochs = 2\n[methods.'mine_by_path:Needy']\nstrength = 2.0\n"
+    )  # the grid has more
+    (mine / "grid.toml").write_text(
+        "recipe = 'recipe.toml'\nmethod = 'mine_by_path:Needy'\nsparsity = 0.5\ndepth = [1, 2]\n"
+    )
+    assert [recipe.method_fields["depth"] for recipe in read_spec(mine / "grid.toml").recipes] == [1, 2]
+
+
+def test_its_state_does_not_depend_on_how_it_was_found() -> None:
+    """It is one class, whether a script imports it or a recipe names it."""
+    cls = importlib.import_module("mine_by_path").Mine
+    model = torch.nn.Linear(4, 4)
+
+    def sparsifier(method: granet.Method) -> granet.Sparsifier:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return granet.sparsify(model, optimizer, method, total_steps=200)
+
+    imported = sparsifier(cls(sparsity=0.5))
+    state = imported.state_dict()
+    sparsifier(granet.create_method("mine_by_path:Mine", sparsity=0.5)).load_state_dict(state)
+    imported.load_state_dict(state)
 
 
 @pytest.mark.parametrize("make", [granet.create_method, lambda name: Recipe(method=name)])

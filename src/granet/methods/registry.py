@@ -150,8 +150,12 @@ def list_methods() -> list[MethodInfo]:
 
 
 def method_name(method: Method) -> str:
-    """The name that a method is registered or was imported by; else that of its class."""
-    return next((info.name for info in _METHODS.values() if info.cls is type(method)), type(method).__name__)
+    """The registered name of a method, or its class name if it has none.
+
+    A path by which it was found does not count: states are compared by this, wherever their method came from.
+    """
+    names = (info.name for info in _METHODS.values() if info.cls is type(method) and ":" not in info.name)
+    return next(names, type(method).__name__)
 
 
 def find_method(name: str) -> MethodInfo:
@@ -183,10 +187,18 @@ def create_method(name: str, **fields: Any) -> Method:
     100
     """
     cls = find_method(name).cls
-    allowed = {field.name: field.default for field in dataclasses.fields(cls)}
+    allowed = [field.name for field in dataclasses.fields(cls) if field.init]
     for field in fields:
         if field not in allowed:
             raise ValueError(f"{field}={fields[field]!r}: {name} has no such field; it has {', '.join(allowed)}")
-    if "sparsity" not in fields and allowed["sparsity"] is dataclasses.MISSING:
-        raise ValueError(f"sparsity: {name} needs it, a share of zeros in [0, 1)")
+    for field in fields_without_default(cls):
+        if field not in fields:
+            what = "a share of zeros in [0, 1)" if field == "sparsity" else "a field without a default"
+            raise ValueError(f"{field}: {name} needs it, {what}")
     return cls(**fields)
+
+
+def fields_without_default(cls: type[Method]) -> list[str]:
+    """What must be given to make one."""
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    return [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]

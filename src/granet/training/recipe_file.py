@@ -21,8 +21,8 @@ from typing import Any
 from granet.files import read_toml
 from granet.methods import DENSE, create_method, list_methods
 from granet.methods.base import Method
-from granet.methods.registry import find_method
-from granet.training.recipe import Recipe, method_class
+from granet.methods.registry import fields_without_default, find_method
+from granet.training.recipe import Recipe, method_class, takes_parent
 
 RECIPE_KEYS = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
 """Fields of a recipe that files of recipes, grids and studies may set."""
@@ -36,12 +36,18 @@ class RecipeFile:
     shared: Recipe
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def recipe(self, method: str | None = None) -> Recipe:
-        """The recipe of one method, or of the file's own."""
-        method = method or self.shared.method
-        method_class(method)  # imports one of the user's own, so that its fields are known
+    def recipe(self, method: str | None = None, branch_epoch: int | None = None) -> Recipe:
+        """The recipe of one method, or of the file's own.
+
+        The file's parent is that of its own method: another one, or a branch after ``branch_epoch`` (by default the
+        file's), has it only if it starts from a run too.
+        """
+        own = self.shared
+        method = method or own.method
+        starts_from_one = takes_parent(method, own.branch_epoch if branch_epoch is None else branch_epoch)
         fields = {} if method == DENSE else dict(self.methods.get(method, {}))
-        return dataclasses.replace(self.shared, method=method, method_fields=fields)
+        parent = own.parent if method == own.method or starts_from_one else ""
+        return dataclasses.replace(own, method=method, method_fields=fields, parent=parent)
 
 
 def find_recipe(name: str) -> Path:
@@ -104,9 +110,14 @@ def check_known(key: str, known: Iterable[str]) -> None:
 
 
 def _check_fields(name: str, fields: Mapping[str, Any], cls: type[Method]) -> None:
-    """Find values that are wrong in themselves. A file may lack the sparsity: an option or a grid can give it."""
-    default = {item.name: item.default for item in dataclasses.fields(cls)}["sparsity"]
-    added = {"sparsity": _MOST} if default is dataclasses.MISSING else {}
+    """Find values that are wrong in themselves. A file may lack the sparsity: an option or a grid can give it.
+
+    The same holds for other fields without a default, but nothing is known that would do in their place.
+    """
+    lacking = set(fields_without_default(cls)) - set(fields)
+    if lacking - {"sparsity"}:
+        return
+    added = dict.fromkeys(lacking, _MOST)
     try:
         create_method(name, **{**added, **fields})
     except ValueError as error:
