@@ -154,6 +154,10 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
             "sparsity='0.9': must be a number in [0, 1)",
         ),
         ('method = "vd"\nkl_scale = -1.0', "kl_scale=-1.0: must be a number, 0 or more"),
+        (
+            'sparsity = 0.5\n[[runs]]\nmethod = "gmp"\nparent = { method = "dense" }',
+            "': gmp does not start from another run",
+        ),
         ('method = "lth"\nsparsity = 0.5', "parent='': lth starts from a finished run, so it must be given"),
         ("method = {a = 1}", "method={'a': 1}: must be of type str"),
         ('method = [["granet"]]', "method=['granet']: must be of type str"),
@@ -206,3 +210,17 @@ def test_a_parent_for_all_is_one_for_those_that_start_from_it(tmp_path: Path) ->
     recipes = read_spec(path).recipes
     dense = run_name(recipes[0])
     assert [(recipe.method, recipe.parent) for recipe in recipes] == [("dense", ""), ("gmp", ""), ("lth", dense)]
+
+
+def test_the_parent_in_a_recipe_file_is_that_of_its_own_method(tmp_path: Path) -> None:
+    """As with `granet train --method`; a branch starts from a run whatever its method."""
+    (tmp_path / "recipe.toml").write_text('method = "lth"\nparent = "first"\n')
+    (tmp_path / "grid.toml").write_text(
+        'recipe = "recipe.toml"\nsparsity = 0.5\n[[runs]]\nmethod = ["lth", "lrr", "gmp", "dense"]\n'
+        '[[runs]]\nmethod = "gmp"\nbranch_epoch = 3\n[[runs]]\nmethod = "one-shot"\nparent = { method = "dense" }\n'
+    )
+    recipes = read_spec(tmp_path / "grid.toml").recipes
+    assert [(recipe.method, recipe.parent) for recipe in recipes] == [
+        ("lth", "first"), ("lrr", "first"), ("gmp", ""), ("dense", ""), ("gmp", "first"),
+        ("one-shot", run_name(recipes[3])),
+    ]  # fmt: skip

@@ -20,7 +20,6 @@ from granet.files import DISK_ERRORS, writing_to
 from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
 from granet.training.loggers import create_loggers
-from granet.training.recipe import takes_parent
 from granet.training.recipe_file import RECIPE_KEYS, read_recipe_file
 
 _DIGITS = Recipe()
@@ -146,10 +145,7 @@ class Train:
         if self.recipe is None:
             base = Recipe(method=self.method or _DIGITS.method)
         else:
-            file = read_recipe_file(self.recipe)
-            base = file.recipe(self.method)
-            if base.method != file.shared.method and not takes_parent(base.method, base.branch_epoch):
-                base = dataclasses.replace(base, parent="")  # it is that of the file's own method
+            base = read_recipe_file(self.recipe).recipe(self.method)
         asked = {key: value for key in RECIPE_KEYS if (value := getattr(self, key, None)) not in (None, ())}
         if self.warm_up is not None:
             asked["warm_up"] = _time(self.warm_up)

@@ -32,7 +32,7 @@ from typing import Any
 
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
-from granet.training.recipe import Recipe, method_class, takes_parent
+from granet.training.recipe import Recipe, check_parent, method_class, takes_parent
 from granet.training.recipe_file import RECIPE_KEYS, RecipeFile, check_known, nearest, read_recipe_file
 from granet.training.rundir import run_name
 
@@ -126,7 +126,7 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
 def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Recipe:
     """The recipe of one point of the grid."""
     method = own.get("method", shared.get("method"))
-    recipe = file.recipe(method)
+    recipe = file.recipe(method, own.get("branch_epoch", shared.get("branch_epoch")))
     cls = method_class(recipe.method)
     fields = {field.name for field in dataclasses.fields(cls)} if cls else set()
     known = fields | RECIPE_KEYS
@@ -150,4 +150,5 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
         create_method(made.method, **method_fields)  # a wrong value is found before anything runs
         if cls.needs_trained and not made.parent:
             raise ValueError(f"parent='': {made.method} starts from a finished run, so it must be given")
+    check_parent(made)
     return made

@@ -205,6 +205,12 @@ def takes_parent(method: str, branch_epoch: int) -> bool:
     return bool(branch_epoch) or (cls is not None and cls.needs_trained)
 
 
+def check_parent(recipe: Recipe) -> None:
+    """ValueError for a parent where the method starts from no other run."""
+    needless = bool(recipe.parent) and not takes_parent(recipe.method, recipe.branch_epoch)
+    _check("parent", recipe.parent, not needless, f"{recipe.method} does not start from another run")
+
+
 def _default_fields(method: str) -> dict[str, Any]:
     cls = method_class(method)
     has = {item.name for item in dataclasses.fields(cls)} if cls else set()

@@ -17,7 +17,7 @@ from granet.methods import DENSE, create_method
 from granet.models import create_model
 from granet.sparsifier import Sparsifier, sparsify
 from granet.training.feeds import Data, Feed
-from granet.training.recipe import Recipe, method_class, takes_parent
+from granet.training.recipe import Recipe, check_parent, method_class
 from granet.training.rundir import RunDir
 
 
@@ -95,8 +95,7 @@ def attach_method(
     method's clock starts where it branches off.
     """
     cls = method_class(recipe.method)
-    if recipe.parent and not takes_parent(recipe.method, recipe.branch_epoch):
-        raise ValueError(f"parent={recipe.parent!r}: {recipe.method} does not start from another run")
+    check_parent(recipe)
     if cls is None:
         if recipe.method_fields:
             raise ValueError(f"method_fields={dict(recipe.method_fields)!r}: must be empty for method {DENSE!r}")
