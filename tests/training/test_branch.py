@@ -175,7 +175,7 @@ def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: 
     finished(trunk, tmp_path)
     path = kept_path(tmp_path / run_name(trunk), 1)
     child = replace(trunk, parent=run_name(trunk), keep=(), branch_epoch=1)
-    with pytest.raises(ValueError, match=r"model='resnet20': the checkpoint is of another model"):
+    with pytest.raises(ValueError, match=r"model='resnet20', method='.*': the checkpoint is of another model"):
         Run(replace(child, model="resnet20"), DATA, CPU, tmp_path)
     for name, there in ((run_name(TRUNK), 1), (run_name(trunk), 2)):  # of another run, and of another epoch
         (tmp_path / name).mkdir(exist_ok=True)

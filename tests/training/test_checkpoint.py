@@ -129,7 +129,10 @@ def test_a_state_with_other_content_is_refused(broken: dict[str, object]) -> Non
     recipe = Recipe(method="dense", method_fields={}, epochs=1, batch_size=256)
     data = load("digits")
     state = Training(recipe, data).state() | broken if broken else {}
-    with pytest.raises(ValueError, match=r"^model='digits_net': the checkpoint is of another model, .*\)$"):
+    says = (
+        r"^model='digits_net', method='dense': the checkpoint is of another model, .*\); after a change of their code "
+    )
+    with pytest.raises(ValueError, match=says):
         Training(recipe, data, state=state)
 
 

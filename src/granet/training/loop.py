@@ -311,5 +311,6 @@ def _fitting(recipe: Recipe) -> Iterator[None]:
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[-1].strip()
         raise ValueError(
-            f"model={recipe.model!r}: the checkpoint is of another model, method or version of granet ({reason})"
+            f"model={recipe.model!r}, method={recipe.method!r}: the checkpoint is of another model, method or version "
+            f"of granet ({reason}); after a change of their code choose another folder with out"
         ) from error
