@@ -176,6 +176,11 @@ def test_recipe_files_and_options(mine: Path) -> None:
             "unknown key 'methods.mine_by_path:Mine.strenth'; the n",
         ),
         ("[methods.'mine_by_path:Minx']\n", "method='mine_by_path:Minx': module 'mine_by_path' has no 'Minx'"),
+        (
+            "method = 'mine_by_path:Mine'\nstrength = 2\n",
+            r"unknown key 'strength'; as a field of mine_by_path:Mine it stands under \[methods\.'mine_by_path:Mine'\]",
+        ),
+        ("method = ['mine_by_path:Mine']\n", r"method=\['mine_by_path:Mine'\]: must be of type str"),
         ("method = 'mine_by_path:Minx'\n", "method='mine_by_path:Minx': module 'mine_by_path' has no 'Minx'"),
     ):
         file.write_text(text)
@@ -198,6 +203,11 @@ def test_fields_of_its_own_are_known_in_every_part_of_a_grid(mine: Path) -> None
         {"sparsity": 0.5},
         {"sparsity": 0.5, "strength": 2.0},
     ]
+    grid.write_text(
+        "sparsity = 0.5\nstrength = 2\n[[runs]]\nmethod = 'rigl'\n"
+        "[[runs]]\nmethod = 'lth'\nparent = {method = 'mine_by_path:Named'}\n"
+    )
+    assert [recipe.method_fields.get("strength") for recipe in read_spec(grid).recipes] == [None, 2.0, None]
 
 
 @pytest.mark.parametrize("fields", ['"method_fields": {"sparsity": 0.5}, ', ""])

@@ -33,7 +33,7 @@ from typing import Any
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
 from granet.training.recipe import Recipe, check_parent, method_class, takes_parent
-from granet.training.recipe_file import RECIPE_KEYS, RecipeFile, check_known, nearest, read_recipe_file
+from granet.training.recipe_file import RECIPE_KEYS, RecipeFile, check_known, nearest, read_recipe_file, table_of
 from granet.training.rundir import run_name
 
 _LISTS = {name for name in RECIPE_KEYS if isinstance(getattr(Recipe(), name), tuple)}
@@ -57,7 +57,8 @@ def read_spec(path: Path) -> Spec:
     recipes: dict[Recipe, None] = {}
     try:
         packed = runs_at_once(table.pop("packed", None))
-        named = [_choices("method", part["method"]) for part in (table, *runs) if "method" in part]
+        parents = [part["parent"] for part in (table, *runs) if isinstance(part.get("parent"), dict)]
+        named = [_choices("method", part["method"]) for part in (table, *runs, *parents) if "method" in part]
         for name in itertools.chain(*named):
             method_class(name)  # imports one of the user's own, so that its fields are known in every part of the grid
         for file, run in itertools.product(files, runs):
@@ -141,7 +142,7 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
         key = both[0]
         raise ValueError(
             f"{key}={values[key]!r}: the recipe and {recipe.method} both have such a field; set it in a recipe file, "
-            f"at the top or under [methods.{recipe.method}]"
+            f"at the top or under {table_of(recipe.method)}"
         )
     asked = {key: value for key, value in values.items() if key in RECIPE_KEYS}
     method_fields = {**recipe.method_fields, **{key: value for key, value in values.items() if key in fields}}

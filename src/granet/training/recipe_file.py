@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -22,7 +23,7 @@ from granet.files import read_toml
 from granet.methods import DENSE, create_method, list_methods
 from granet.methods.base import Method
 from granet.methods.registry import fields_without_default, find_method
-from granet.training.recipe import Recipe, method_class, takes_parent
+from granet.training.recipe import Recipe, check_type, method_class, takes_parent
 
 RECIPE_KEYS = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
 """Fields of a recipe that files of recipes, grids and studies may set."""
@@ -70,7 +71,8 @@ def read_recipe_file(path: Path) -> RecipeFile:
 
 def _recipe_file(table: dict[str, Any]) -> RecipeFile:
     methods = table.pop("methods", {})
-    method = str(table.get("method", Recipe.method))
+    method = table.get("method", Recipe.method)
+    check_type("method", method)
     for name in [method, *methods] if isinstance(methods, dict) else [method]:
         if ":" in name:
             find_method(name)  # imports one of the user's own, so that its fields are known
@@ -78,7 +80,7 @@ def _recipe_file(table: dict[str, Any]) -> RecipeFile:
     own = {item.name for item in dataclasses.fields(classes[method])} if method in classes else set()
     for key in table:
         if key in own - RECIPE_KEYS:
-            raise ValueError(f"unknown key {key!r}; as a field of {method} it stands under [methods.{method}]")
+            raise ValueError(f"unknown key {key!r}; as a field of {method} it stands under {table_of(method)}")
         check_known(key, {*RECIPE_KEYS, "methods"})
     _check_table("methods", methods)
     for name, fields in methods.items():
@@ -96,6 +98,15 @@ def _recipe_file(table: dict[str, Any]) -> RecipeFile:
     shared = Recipe.from_dict({"method_fields": {}, **table})
     method_class(shared.method)
     return RecipeFile(shared, methods)
+
+
+def table_of(method: str) -> str:
+    """How a file begins the table of a method's fields; TOML wants quotes around any name but a plain one.
+
+    >>> table_of("mine:Mine")
+    "[methods.'mine:Mine']"
+    """
+    return f"[methods.{method}]" if re.fullmatch(r"[A-Za-z0-9_-]+", method) else f"[methods.'{method}']"
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
