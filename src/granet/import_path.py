@@ -17,12 +17,14 @@ def imported(field: str, path: str) -> Any:
     if module_name.startswith("."):
         raise ValueError(f"{field}={path!r}: must be the whole name of a module, without a dot before it")
     try:
-        target: Any = importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # somebody's own code may raise anything
         raise ValueError(f"{field}={path!r}: cannot import module {module_name!r} ({_told(error)})") from error
+    target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):
-            raise ValueError(f"{field}={path!r}: module {module_name!r} has no {attribute!r}")
+            where = getattr(module, "__file__", None) or "built in"  # it may be another module than the one meant
+            raise ValueError(f"{field}={path!r}: module {module_name!r} has no {attribute!r} ({where})")
         target = getattr(target, part)
     return target
 
