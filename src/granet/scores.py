@@ -94,6 +94,8 @@ def random(layer: SparseLayer, draw: int) -> Tensor:
 
 def momentum(layer: SparseLayer, draw: int) -> Tensor:
     """|m|, the exponential average of the dense gradient over all steps."""
+    if "momentum" not in layer.memory:
+        raise ValueError(f"{layer.name}: no momentum is kept, so the method must give a Momentum as gradient_memory")
     return layer.memory["momentum"]
 
 

@@ -66,3 +66,20 @@ def test_growth_by_a_gradient_that_is_not_kept_is_an_error(grow: Score, pattern:
 )
 def test_growth_by_a_gradient_that_is_kept_works(make: Callable[..., ByScore], grow: Score) -> None:
     assert take_a_step(make(sparsity=0.5, grow=grow)).history[0].regrown == 16
+
+
+def test_growth_by_a_momentum_that_is_not_kept_is_an_error() -> None:
+    with pytest.raises(
+        ValueError, match=r"^0\.weight: no momentum is kept, .* must give a Momentum as gradient_memory$"
+    ):
+        take_a_step(ByScore(sparsity=0.5, grow=momentum))
+
+
+@pytest.mark.parametrize("move", [SparseNet.drop, SparseNet.grow])
+def test_counts_that_are_fractions_are_an_error(move: Callable[[SparseNet, Tensor, Score], object]) -> None:
+    class Fraction(ByScore):
+        def update(self, net: SparseNet, clock: granet.Clock) -> None:
+            move(net, net.counts * 0.3, magnitude)
+
+    with pytest.raises(ValueError, match=r"^counts=torch\.float32: must be whole numbers; round them"):
+        take_a_step(Fraction(sparsity=0.5))

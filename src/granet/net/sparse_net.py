@@ -128,7 +128,7 @@ class SparseNet(ProposedMasks):
 
         Returns how many it switched off: whole quanta, at most as many as asked, none where a count is below 0.
         """
-        going = torch.minimum(counts * self.accept, self.counts - self._floors).clamp(min=0)
+        going = torch.minimum(_whole_numbers(counts) * self.accept, self.counts - self._floors).clamp(min=0)
         going = going // self.quanta * self.quanta
         self._begin_thinning(score)
         self.counts = self.counts - going
@@ -154,7 +154,7 @@ class SparseNet(ProposedMasks):
 
         Counts are rounded down, so that a whole number of quanta is active afterwards.
         """
-        after = self.counts + torch.minimum(counts * self.accept, self.room)
+        after = self.counts + torch.minimum(_whole_numbers(counts) * self.accept, self.room)
         self._grow((after // self.quanta * self.quanta - self.counts).clamp(min=0), score)
 
     def _grow(self, coming: Tensor, score: Score) -> None:
@@ -203,3 +203,10 @@ class SparseNet(ProposedMasks):
         if self._index is not None:
             total -= self.active.sum() - self.active[self._index].sum()
         return total
+
+
+def _whole_numbers(counts: Tensor) -> Tensor:
+    """``counts``, numbers of weights; ValueError for fractions, as a share of ``net.counts`` gives them."""
+    if (kind := torch.as_tensor(counts).dtype).is_floating_point:
+        raise ValueError(f"counts={kind}: must be whole numbers; round them, as by torch.ceil(counts).long()")
+    return counts
