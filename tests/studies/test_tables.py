@@ -1,5 +1,6 @@
 """The paper's tables and the runs that measure them again."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_the_tables_are_whole() -> None:
     assert {table: len(found) for table, found in CELLS.items()} == {
         "cifar-main": 124,
         "zoo": 79,
-        "cifar-uniform": 28,
+        "cifar-uniform": 28 + 24,
         "retraining": 52,
         "reinit": 24,
         "beyond": 18,
@@ -29,6 +30,13 @@ def test_the_tables_are_whole() -> None:
     assert printed["GraNet (s_i=0.5)", "vgg19", "cifar10", 0.98] == (93.38, 0.15)
     assert printed["GraNet (s_i=0)", "resnet50", "cifar100", 0.9] == (77.29, 0.45)
     assert printed["SNIP", "vgg19", "cifar100", 0.98] == (58.46, None)
+    uniform = {(c.row, c.model, c.data, c.sparsity): c for c in CELLS["cifar-uniform"]}
+    readings = [cell for cell in uniform.values() if cell.second_reading]
+    assert len(readings) == 24
+    for cell in readings:
+        row, _, reading = cell.row.partition(", ")
+        first = uniform[row, cell.model, cell.data, cell.sparsity]
+        assert reading == "first layer dense" and cell == replace(first, row=cell.row, second_reading=True)
     assert all(cell.row in ROWS[table] for table, found in CELLS.items() for cell in found)
 
 
@@ -72,6 +80,13 @@ def test_what_goes_past_the_paper_differs_in_nothing_else() -> None:
     assert rows["Dense"].method == DENSE
     cosine = rows["Dense, cosine"].to_dict()
     assert cosine == rows["Dense"].to_dict() | {"schedule": "cosine"}
+
+
+def test_the_second_reading_of_uniform_pruning_differs_only_in_the_first_layer() -> None:
+    recipes = {cell.row: cell.recipes(0)[0].to_dict() for cell in CELLS["cifar-uniform"] if cell.sparsity == 0.98}
+    for row in ("GMP", "GraNet (s_i=0)"):
+        first, second = recipes[row], recipes[f"{row}, first layer dense"]
+        assert second == first | {"method_fields": first["method_fields"] | {"dense_first": True}}
 
 
 def test_the_zoo_has_every_method_that_trains_a_network() -> None:

@@ -39,7 +39,13 @@ a deviation of its own.
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page of one table, with its figure if anything was measured."""
     printed = any(one.cell.accuracy is not None for one in comparisons)
-    parts = [heading(table), _PRINTED if printed else _UNPRINTED, *_borrowed(comparisons), _ERRORS]
+    parts = [
+        heading(table),
+        _PRINTED if printed else _UNPRINTED,
+        *_borrowed(comparisons),
+        *_readings(comparisons),
+        _ERRORS,
+    ]
     if measured(comparisons):
         parts.append(f"![accuracy against sparsity]({table}.png)\n")
     for (model, data), part in by_place(comparisons).items():
@@ -57,6 +63,13 @@ def _borrowed(comparisons: Sequence[Comparison]) -> list[str]:
     cells = [one.cell for one in comparisons]
     rows = dict.fromkeys(cell.row for cell in cells if cell.accuracy is not None and cell.std is None)
     told = f"It took these rows from other works, which may have chosen and averaged otherwise: {', '.join(rows)}.\n"
+    return [told] if rows else []
+
+
+def _readings(comparisons: Sequence[Comparison]) -> list[str]:
+    """Which rows have their numbers from another row."""
+    rows = dict.fromkeys(one.cell.row for one in comparisons if one.cell.second_reading)
+    told = f"A second reading of what the paper did, compared with the same numbers: {'; '.join(rows)}.\n"
     return [told] if rows else []
 
 
@@ -121,7 +134,8 @@ def _best_on_test_section(part: Sequence[Comparison]) -> str:
         f"By the paper's protocol, the best test epoch at the final sparsity ({higher}):\n",
         _table(chosen, every_row=False),
     ]
-    own = [one.difference for one in chosen if one.difference is not None and one.cell.std is not None]
+    printed = [one for one in chosen if one.cell.std is not None and not one.cell.second_reading]
+    own = [one.difference for one in printed if one.difference is not None]
     if len(own) > 1:
         parts.append(
             f"Of the cells that the paper ran itself, the {len(own)} that we ran too are {statistics.mean(own):+.2f}"
