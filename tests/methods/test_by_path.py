@@ -225,7 +225,7 @@ def test_train_goes_on_and_sweep_finds_it_in_its_processes(mine: Path, capsys: p
     command = "train --method mine_by_path:Mine --epochs 2 --batch-size 256 --no-dense-twin --checkpoint-every 0"
     main(command.split())
     (folder,) = (mine / "runs").iterdir()
-    assert folder.name.startswith("digits-digits_net-mine_by_path:Mine-0.9-seed0-")
+    assert folder.name.startswith("digits-digits_net-mine_by_path.Mine-0.9-seed0-")
     (folder / "summary.json").unlink()
     main(command.split())
     assert "goes on after epoch 1" in capsys.readouterr().out

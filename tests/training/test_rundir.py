@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,15 @@ def test_the_name_of_a_run_stays(tmp_path: Path) -> None:
     assert opened(tmp_path, Recipe(), CPU).path.name == "digits-digits_net-granet-0.9-seed0-44136fa3"
     one, same = {"sparsity": 0.8, "every": 2}, {"every": 2, "sparsity": 0.8}
     assert run_name(Recipe(method_fields=one)) == run_name(Recipe(method_fields=same))  # in whatever order they come
+
+
+def test_models_and_methods_of_ones_own_give_names_that_windows_allows(tmp_path: Path) -> None:
+    recipe = Recipe(model="models.small:Net", method="my_methods:Mine.Faster", method_fields={"sparsity": 0.5})
+    run = opened(tmp_path, recipe, CPU)
+    assert run.path.name.startswith("digits-models.small.Net-my_methods.Mine.Faster-0.5-seed0-")
+    assert run.recipe == recipe and RunDir.find(tmp_path, recipe) == run
+    other = replace(recipe, method="my_methods.Mine:Faster")  # another module, so another run
+    assert run_name(other) != run.path.name
 
 
 def test_a_folder_of_another_recipe_is_left_alone(tmp_path: Path) -> None:

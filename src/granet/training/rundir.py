@@ -220,7 +220,8 @@ def read_lines(path: Path, build: Callable[[Any], T], growing: bool = False) -> 
 def run_name(recipe: Recipe) -> str:
     """What the run is, in words, and a hash of all settings that are not the defaults.
 
-    Because defaults are left out, a field that is added later does not change the names of earlier runs.
+    Because defaults are left out, a field that is added later does not change the names of earlier runs. A model or
+    method of one's own, `package.module:Class`, stands there with a dot: Windows has no colons in names of files.
     """
     sparsity = recipe.method_fields.get("sparsity")
     if not isinstance(sparsity, int | float | None):
@@ -229,7 +230,8 @@ def run_name(recipe: Recipe) -> str:
     defaults = Recipe().to_dict()
     differs = {key: value for key, value in recipe.to_dict().items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:8]
-    return "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
+    words = "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
+    return words.replace(":", ".")
 
 
 def _line(record: EpochRecord | UpdateRecord) -> str:
