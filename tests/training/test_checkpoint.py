@@ -13,7 +13,7 @@ import torch
 from granet.cli import main
 from granet.data import load
 from granet.training import Recipe, RunDir, Training
-from granet.training.checkpoint import kept_path, load_checkpoint, load_kept, save_checkpoint
+from granet.training.checkpoint import kept_path, load_checkpoint, load_kept, remove_checkpoints, save_checkpoint
 
 CPU = torch.device("cpu")
 
@@ -114,6 +114,20 @@ def test_other_formats_with_a_checksum_are_refused(tmp_path: Path, content: byte
         ValueError, match=r"kept-0001\.pt: holds no state .*; remove its folder to train that run again"
     ):
         load_kept(tmp_path, 1, CPU)
+
+
+def test_a_folder_in_the_place_of_a_checkpoint_is_named_and_left_alone(tmp_path: Path) -> None:
+    """A tool that unpacks archives makes one of a checkpoint; the state in the one before it is older."""
+    save_checkpoint(tmp_path, 1, {"epoch": 1})
+    folder = tmp_path / "checkpoint-00000002.pt"
+    folder.mkdir()
+    with pytest.raises(
+        ValueError, match=r"checkpoint-00000002\.pt: must be a file that can be read \(.*\); remove it to"
+    ):
+        load_checkpoint(tmp_path, CPU)
+    save_checkpoint(tmp_path, 1, {"epoch": 1})
+    remove_checkpoints(tmp_path)
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_too_little_memory_is_not_blamed_on_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 A file is a line that names the format, the SHA-256 of the rest, and the rest: what `torch.save` writes. It is read back
 with `weights_only=True`, so that an untrusted file cannot run code.
 
-A damaged checkpoint is passed over. A file whose checksum is right but that cannot be read is an error instead: it may
-be of a newer version, and training anew would remove it.
+A damaged checkpoint is passed over. One that cannot be read is an error instead: if its checksum is right, it may be of
+a newer version, and training anew would remove it; if it is a folder, somebody may have unpacked it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,7 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
     _write(path, state)
     every = _checkpoints(folder)
     newest = [one for one in every if one <= path][:KEPT]
-    for one in every:
-        if one not in newest:
-            one.unlink(missing_ok=True)
+    _remove(one for one in every if one not in newest)
 
 
 def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None:
@@ -52,8 +51,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None
 
 def remove_checkpoints(folder: Path) -> None:
     """For a run that is done and from which no other will start."""
-    for path in _checkpoints(folder):
-        path.unlink(missing_ok=True)
+    _remove(_checkpoints(folder))
 
 
 def keep_state(folder: Path, epoch: int, state: dict[str, Any]) -> None:
@@ -92,7 +90,10 @@ def _write(path: Path, state: dict[str, Any]) -> None:
 
 def _read(path: Path, device: torch.device, remedy: str) -> dict[str, Any] | None:
     """The state in a file, or None if it is damaged; ValueError that names the remedy if it is something else."""
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: must be a file that can be read ({error.strerror}); {remedy}") from error
     begin = len(_FORMAT) + _DIGEST
     if content[:begin] != _FORMAT + hashlib.sha256(content[begin:]).digest():
         return None
@@ -108,6 +109,13 @@ def _read(path: Path, device: torch.device, remedy: str) -> dict[str, Any] | Non
         what = "holds no state of a run that can be read, so it is of another version of granet or a stranger's"
         raise ValueError(f"{path}: {what}; {remedy}") from reason
     return state
+
+
+def _remove(checkpoints: Iterable[Path]) -> None:
+    """A folder of such a name stays: somebody else made it."""
+    for path in checkpoints:
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
