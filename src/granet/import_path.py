@@ -6,6 +6,8 @@ import importlib
 import traceback
 from typing import Any
 
+from granet.error_line import error_line
+
 
 def imported(field: str, path: str) -> Any:
     """The object that `path` names; ValueError that names the field it was given as if there is none.
@@ -31,8 +33,7 @@ def imported(field: str, path: str) -> Any:
 
 def _told(error: BaseException) -> str:
     """In one line: what was raised, and which line of a module was at work then, if any was."""
-    said = str(error).partition("\n")[0]
-    told = said if isinstance(error, ImportError) else f"{type(error).__name__}: {said}"
+    told = str(error).partition("\n")[0] if isinstance(error, ImportError) else error_line(error)
     at_work = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
     if not at_work or isinstance(error, SyntaxError):  # which names the line by itself
         return told

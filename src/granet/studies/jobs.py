@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 
 from granet.data import load
+from granet.error_line import error_line
 from granet.training.checkpoint import kept_path
 from granet.training.feeds import Data, check_workers
 from granet.training.interrupt import stop_signals
@@ -246,4 +247,4 @@ def _train(
     except BrokenPipeError:
         raise
     except (Exception, SystemExit) as error:
-        tell(Event(recipe, error=f"{type(error).__name__}: {error}".splitlines()[0]))
+        tell(Event(recipe, error=error_line(error)))

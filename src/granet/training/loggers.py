@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from granet.error_line import error_line
 from granet.files import write_text
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
@@ -157,7 +158,7 @@ class LoggerGroup:
         try:
             logger.start(recipe, folder, epochs_done)
         except Exception as error:
-            raise ValueError(f"log: {type(logger).__name__} cannot start ({_told(error)})") from error
+            raise ValueError(f"log: {type(logger).__name__} cannot start ({error_line(error)})") from error
         self._loggers.append(logger)
 
     def epoch(self, record: EpochRecord) -> None:
@@ -175,7 +176,7 @@ class LoggerGroup:
                 getattr(logger, call)(*arguments)
             except Exception as error:
                 self._loggers.remove(logger)
-                failed = f"{type(logger).__name__}.{call} failed ({_told(error)})"
+                failed = f"{type(logger).__name__}.{call} failed ({error_line(error)})"
                 warnings.warn(f"granet: {failed}; the run goes on without it", stacklevel=3)
                 with suppress(Exception):
                     logger.close()
@@ -197,7 +198,7 @@ def _package(name: str, module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ValueError(f"log={name!r}: needs {name}: pip install 'granet[{name}]' ({_told(error)})") from error
+        raise ValueError(f"log={name!r}: needs {name}: pip install 'granet[{name}]' ({error_line(error)})") from error
 
 
 def _metrics(record: EpochRecord) -> dict[str, float]:
@@ -227,8 +228,3 @@ def _kept_id(folder: Path, logger: str) -> str | None:
 def _keep_id(folder: Path, logger: str, identity: str) -> str:
     write_text(folder / f"{logger}.id", identity + "\n")
     return identity
-
-
-def _told(error: Exception) -> str:
-    """The first line of what `error` says."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from granet.error_line import error_line
 from granet.training.checkpoint import keep_state, load_checkpoint, load_kept, remove_checkpoints, save_checkpoint
 from granet.training.feeds import Data
 from granet.training.fingerprint import fingerprint
@@ -126,8 +127,7 @@ class Run:
         except OSError:  # a disk error: writing the weights would fail too
             raise
         except Exception as error:
-            told = f"{type(error).__name__}: {error}".splitlines()[0]
-            warnings.warn(f"granet: matplotlib failed ({told}); the run has no curves.png", stacklevel=2)
+            warnings.warn(f"granet: matplotlib failed ({error_line(error)}); the run has no curves.png", stacklevel=2)
 
 
 def check_checkpoint_every(seconds: float) -> None:
