@@ -3,6 +3,8 @@
 import copy
 import io
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import granet
+from granet.net import SparseNet
 
 Kit = SimpleNamespace
 Run = tuple[nn.Module, torch.optim.Optimizer, granet.Sparsifier]
@@ -139,6 +142,51 @@ def test_steps_that_a_scaler_gives_up_leave_no_trace(kit: Kit, name: str, fused:
         kit.check_zeros(run[2])
     assert run[2].step == STEPS
     assert not any(record.skipped for record in run[2].history)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeps(granet.RigL):
+    """Puts something into a memory, when training begins or at an update."""
+
+    keep: Callable[[SparseNet], None]
+    later: bool = False
+    every: int = 2
+
+    def begin(self, net: SparseNet) -> None:
+        super().begin(net)
+        if not self.later:
+            self.keep(net)
+
+    def update(self, net: SparseNet, clock: granet.Clock) -> None:
+        super().update(net, clock)
+        self.keep(net)
+
+
+def a_number(net: SparseNet) -> None:
+    net.memory["count"] = 3  # type: ignore[assignment]
+
+
+def a_list(net: SparseNet) -> None:
+    net.layers[1].memory["seen"] = [0.5]  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [
+        (a_number, r"net\.memory\['count'\]=3: must be a tensor, so that it is saved"),
+        (a_list, r"4\.weight: layer\.memory\['seen'\]=\[0\.5\]: must be a tensor"),
+    ],
+)
+def test_what_is_no_tensor_is_refused_before_it_is_to_be_saved(
+    kit: Kit, keep: Callable[[SparseNet], None], says: str, later: bool
+) -> None:
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=f"^{says}"):
+        granet.sparsify(model, optimizer, Keeps(sparsity=0.5, keep=keep, later=later), total_steps=STEPS)
+        assert later
+        kit.train(model, optimizer, 2)
 
 
 def without(state: dict[str, Any]) -> None:

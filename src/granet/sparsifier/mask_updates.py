@@ -15,6 +15,7 @@ from granet.methods import Method
 from granet.methods.gradient_memory import take_in
 from granet.net import SparseNet
 from granet.sparsifier.history import History
+from granet.sparsifier.memory import check_tensors
 from granet.sparsifier.readings import forget_gradients, read_rates, refer_to_gradients, take_gradients, with_gradient
 
 
@@ -109,6 +110,7 @@ class MaskUpdates:
                 read_rates(self._optimizer, self._net.layers)
             self._net.open(clock.step, movable, accept, zero)
             self._method.update(self._net, clock)
+            check_tensors(self._net)
             zeroed = self._net.commit()
             if self._method.logged(clock):
                 self._record(clock, accept)

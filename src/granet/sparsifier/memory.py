@@ -19,6 +19,17 @@ NET = ""
 """The key of the net's own memory beside those of the layers: no parameter has an empty name."""
 
 
+def check_tensors(net: SparseNet) -> None:
+    """ValueError for anything but tensors, which a method of one's own may have put there: it could not be saved."""
+    kept: Mapping[str, Mapping[str, object]] = _places(net)
+    for place, memory in kept.items():
+        for name, value in memory.items():
+            if not isinstance(value, Tensor):
+                whose = "net" if place == NET else f"{place}: layer"
+                told = " ".join(repr(value).split())[:80]  # an array would be told in many lines
+                raise ValueError(f"{whose}.memory[{name!r}]={told}: must be a tensor, so that it is saved and loaded")
+
+
 def memory_state(net: SparseNet) -> dict[str, dict[str, Tensor]]:
     """Copies of all that is kept, by layer and name; bool tensors as packed bits."""
     return {
