@@ -12,13 +12,15 @@ from __future__ import annotations
 import hashlib
 import io
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from granet.files import atomic
+from granet.training.recipe import Recipe
 
 _FORMAT = b"granet checkpoint 1\n"
 _DIGEST = hashlib.sha256().digest_size
@@ -78,6 +80,21 @@ def load_kept(folder: Path, epoch: int, device: torch.device) -> dict[str, Any]:
 def kept_path(folder: Path, epoch: int) -> Path:
     """Where the state after `epoch` is kept."""
     return folder / f"kept-{epoch:04d}.pt"
+
+
+@contextmanager
+def fitting(recipe: Recipe) -> Iterator[None]:
+    """Around code that takes a state: one that lacks something, or holds something else, becomes a ValueError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[-1].strip()
+        raise ValueError(
+            f"model={recipe.model!r}, method={recipe.method!r}: the checkpoint is of another model, method or version "
+            f"of granet ({reason}); after a change of their code choose another folder with out"
+        ) from error
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:

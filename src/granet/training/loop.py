@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from torch import nn
 from granet.data.dataset import ImageSet
 from granet.training.average import Average
 from granet.training.bfloat16_weights import RoundedWeights, rounded_weights
+from granet.training.branch import check_no_extras, check_same_steps
+from granet.training.checkpoint import fitting
 from granet.training.cost import Cost
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
@@ -27,7 +29,7 @@ from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
 from granet.training.run_ahead import cuda_run_ahead_limit
-from granet.training.setup import attach_method, check_no_extras, check_outputs, make_model, make_sgd, traces_model
+from granet.training.setup import attach_method, check_outputs, make_model, make_sgd, traces_model
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 _OPTIONS = ("momentum", "weight_decay", "nesterov")
@@ -87,7 +89,7 @@ class Training:
             self._drawn_from = self._feed.train.random_state
             if branch is not None:
                 self._load_progress(branch)
-                self._check_same_steps()
+                check_same_steps(recipe, self.records[-1], len(self._feed.train))
                 if self._average:
                     self._average.mask()
             if state is not None:
@@ -242,7 +244,7 @@ class Training:
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self._load_weights(state)
-        with _fitting(self.recipe):
+        with fitting(self.recipe):
             if self.sparsifier is not None:
                 self.sparsifier.load_state_dict(state["sparsifier"])
             if self._observers and state["observers"] is not None:
@@ -250,7 +252,7 @@ class Training:
         self._load_progress(state)
 
     def _load_weights(self, state: Mapping[str, Any]) -> None:
-        with _fitting(self.recipe):
+        with fitting(self.recipe):
             self.model.load_state_dict(state["model"])
             own = [{key: group[key] for key in _OPTIONS} for group in self._optimizer.param_groups]
             self._optimizer.load_state_dict(state["optimizer"])
@@ -258,7 +260,7 @@ class Training:
                 group |= options  # a branch has its own options, whatever its trunk had
 
     def _load_progress(self, state: Mapping[str, Any]) -> None:
-        with _fitting(self.recipe):
+        with fitting(self.recipe):
             if self._average:
                 self._average.model.load_state_dict(state["average"] or self.model.state_dict())
             self._feed.train.random_state = self._drawn_from = state["batches"].cpu()
@@ -268,15 +270,6 @@ class Training:
             if state["device_random"] is not None:
                 torch.cuda.set_rng_state(state["device_random"].cpu(), self._device)
             self.records = [EpochRecord(**record) for record in state["records"]]
-
-    def _check_same_steps(self) -> None:
-        """Epochs of a branch go on where those of its trunk ended, also in the count of steps."""
-        taken, counted = self.records[-1].step, self.recipe.branch_epoch * len(self._feed.train)
-        if taken != counted:
-            raise ValueError(
-                f"batch_size={self.recipe.batch_size}: {self.recipe.branch_epoch} epochs are {counted} steps then, but "
-                f"{taken} in the run that it branches from"
-            )
 
     def _held_rate(self) -> Callable[[int], float]:
         """The learning rate of the last step before the branch, from then on."""
@@ -299,18 +292,3 @@ class Training:
             seconds=last.seconds,
             train_flops=last.train_flops,
         )
-
-
-@contextmanager
-def _fitting(recipe: Recipe) -> Iterator[None]:
-    """A checkpoint that lacks something, or holds something else, becomes a ValueError."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[-1].strip()
-        raise ValueError(
-            f"model={recipe.model!r}, method={recipe.method!r}: the checkpoint is of another model, method or version "
-            f"of granet ({reason}); after a change of their code choose another folder with out"
-        ) from error

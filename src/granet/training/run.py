@@ -7,12 +7,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from granet.error_line import error_line
-from granet.training.checkpoint import keep_state, load_checkpoint, load_kept, remove_checkpoints, save_checkpoint
+from granet.training.branch import find_parent, load_branch
+from granet.training.checkpoint import keep_state, load_checkpoint, remove_checkpoints, save_checkpoint
 from granet.training.feeds import Data
 from granet.training.fingerprint import fingerprint
 from granet.training.gpu_gate import GATE
@@ -52,8 +52,8 @@ class Run:
             tidy(recipe, self.folder)
         else:
             state = load_checkpoint(self.folder.path, device)
-            parent = _parent(recipe, out) if recipe.parent else None
-            branch = _branch(recipe, parent, device) if parent and recipe.branch_epoch else None
+            parent = find_parent(recipe, out) if recipe.parent else None
+            branch = load_branch(recipe, parent, device) if parent and recipe.branch_epoch else None
             self.training = Training(
                 recipe, data, device=device, state=state, workers=workers, parent=parent, branch=branch
             )
@@ -140,29 +140,3 @@ def tidy(recipe: Recipe, folder: RunDir) -> None:
     """Remove from a finished run what no other run starts from: a branch may be killed before it does so itself."""
     if recipe.branch_epoch:
         remove_checkpoints(folder.path)
-
-
-def _parent(recipe: Recipe, out: Path) -> Path:
-    """The folder of the recipe's parent, given by its path or by its name under ``out``.
-
-    It must be finished, unless this is a branch, which needs only the state that it starts from.
-    """
-    folder = next((path for path in (Path(recipe.parent), out / recipe.parent) if path.is_dir()), None)
-    if folder is None or (RunDir(folder).summary is None and not recipe.branch_epoch):
-        raise ValueError(f"parent={recipe.parent!r}: must be the folder of a finished run, or its name in {str(out)!r}")
-    return folder
-
-
-def _branch(recipe: Recipe, parent: Path, device: torch.device) -> dict[str, Any]:
-    """The state that a branch begins with.
-
-    `no_decay` decides the order of the optimizer's parameters: if it differed, each would continue with the momentum of
-    some other parameter.
-    """
-    state = load_kept(parent, recipe.branch_epoch, device)
-    trunk = RunDir(parent).recipe
-    if trunk.no_decay != recipe.no_decay:
-        raise ValueError(
-            f"no_decay={recipe.no_decay!r}: must be that of the run that it branches from, {trunk.no_decay!r}"
-        )
-    return state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -66,15 +65,6 @@ def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
         nesterov=recipe.nesterov,
         weight_decay=recipe.weight_decay,
     )
-
-
-def check_no_extras(recipe: Recipe, optimizer: torch.optim.Optimizer, branch: Mapping[str, Any]) -> None:
-    """A branch takes over weights and their momentum; it cannot take over other trained parameters."""
-    if len(branch["optimizer"]["param_groups"]) > len(optimizer.param_groups):
-        raise ValueError(
-            f"parent={recipe.parent!r}: its method trains parameters of its own beside the weights, as str and vd do; "
-            "a branch must start from a run of another method"
-        )
 
 
 def traces_model(recipe: Recipe) -> bool:
