@@ -238,6 +238,15 @@ def test_evaluation_is_at_the_precision_of_the_recipe(data: ImageSet, monkeypatc
     assert evaluation.call_args.args[-1] == "bfloat16"
 
 
+def test_the_device_is_asked_to_repeat_results_if_the_recipe_says_so(
+    data: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("granet.training.loop.prepare_device", asked := Mock())
+    for deterministic in (True, False):
+        Training(replace(SHORT, deterministic=deterministic), data)
+        asked.assert_called_with(torch.device("cpu"), deterministic)
+
+
 @pytest.mark.parametrize("method", ["granet", "dpf"])
 def test_dropped_filters_of_the_average_output_zero(data: ImageSet, method: str) -> None:
     fields = {"sparsity": 0.5, "pattern": "filter", "every": 1}
