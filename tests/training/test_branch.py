@@ -15,6 +15,7 @@ from granet.cli.many_runs import train_all
 from granet.data import load
 from granet.studies.jobs import Place
 from granet.training import Recipe, Run, Training
+from granet.training.branch import find_parent
 from granet.training.checkpoint import keep_state, kept_path, load_kept
 from granet.training.rundir import run_name
 
@@ -205,6 +206,19 @@ def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: 
 def test_bad_recipes_name_the_field(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(BRANCH, **fields)
+
+
+def test_a_parent_is_a_path_before_it_is_a_name_beside_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "runs"
+    (runs / BRANCH.parent).mkdir(parents=True)
+    assert find_parent(BRANCH, runs) == runs / BRANCH.parent
+    Path(BRANCH.parent).mkdir()
+    assert find_parent(BRANCH, runs) == Path(BRANCH.parent)
+    finished_only = replace(BRANCH, method="lth", method_fields={"sparsity": 0.5}, branch_epoch=0)
+    for other in (finished_only, replace(BRANCH, parent="no such run")):
+        with pytest.raises(ValueError, match=r"^parent='.*': must be the folder of a finished run, or its name in "):
+            find_parent(other, runs)
 
 
 def test_a_branch_has_epochs_of_as_many_steps_as_its_trunk(out: Path) -> None:

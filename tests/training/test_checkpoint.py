@@ -13,7 +13,14 @@ import torch
 from granet.cli import main
 from granet.data import load
 from granet.training import Recipe, RunDir, Training
-from granet.training.checkpoint import kept_path, load_checkpoint, load_kept, remove_checkpoints, save_checkpoint
+from granet.training.checkpoint import (
+    fitting,
+    kept_path,
+    load_checkpoint,
+    load_kept,
+    remove_checkpoints,
+    save_checkpoint,
+)
 
 CPU = torch.device("cpu")
 
@@ -138,6 +145,25 @@ def test_too_little_memory_is_not_blamed_on_the_file(tmp_path: Path, monkeypatch
             load_checkpoint(tmp_path, CPU)
 
 
+def test_too_little_memory_for_a_state_is_not_blamed_on_it_either() -> None:
+    with pytest.raises(torch.OutOfMemoryError), fitting(Recipe()):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("Error(s) in loading state_dict:\n\tsize mismatch for weight. "), "size mismatch for weight."),
+        (KeyError("records"), "no 'records'"),
+        (TypeError(), ""),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_line(error: Exception, reason: str) -> None:
+    says = rf"the checkpoint is of another model, method or version of granet \({re.escape(reason)}\); after a change"
+    with pytest.raises(ValueError, match=says), fitting(Recipe()):
+        raise error
+
+
 @pytest.mark.parametrize("broken", [{}, {"model": 3}, {"optimizer": []}, {"records": [1]}, {"batches": None}], ids=str)
 def test_a_state_with_other_content_is_refused(broken: dict[str, object]) -> None:
     recipe = Recipe(method="dense", method_fields={}, epochs=1, batch_size=256)
@@ -187,5 +213,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, method: str) 
 def test_a_state_within_an_epoch_has_the_seconds_up_to_its_step() -> None:
     training = Training(Recipe(epochs=1, batch_size=400, method="dense", method_fields={}), load("digits"))
     seconds: list[float] = []
-    list(training.epochs(lambda: seconds.append(training.state()["seconds"])))
-    assert 0 < seconds[0] < seconds[1]
+    (record,) = training.epochs(lambda: seconds.append(training.state()["seconds"]))
+    assert 0 < seconds[0] < seconds[1] < record.seconds
+    assert training.state()["seconds"] == record.seconds  # with the evaluation, for those that start from here
