@@ -103,6 +103,14 @@ def test_a_matplotlib_that_does_not_work_costs_the_picture_alone(
     assert not (run.folder.path / "curves.png").exists()
 
 
+def test_the_picture_shows_all_epochs_and_says_which_run_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("granet.training.plots.plot_run", drawn := Mock())
+    run = Run(replace(RECIPE, batch_size=64, seed=3), FEW, CPU, tmp_path)
+    records = list(run.epochs())
+    drawn.assert_called_once_with(records, run.folder.path / "curves.png", "granet on digits, seed 3")
+
+
 def test_a_picture_that_the_disk_has_no_room_for_leaves_the_run_unfinished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
