@@ -118,6 +118,10 @@ def test_a_gradual_method_reaches_its_sparsity_in_a_branch(out: Path, method: st
     fields = {"sparsity": 0.9, "every": 1}
     branch = finished(replace(BRANCH, method=method, method_fields=fields, branch_epoch=2), out)
     assert [record.sparsity for record in branch.records] == pytest.approx([0, 0, 0.9, 0.9], abs=1e-4)  # half-way
+    _, *spent = (record.train_flops for record in branch.records)
+    assert (
+        spent[2] - spent[1] < 0.9 * (spent[1] - spent[0]) < spent[1] - spent[0] < 1 / 4
+    )  # of the whole dense training
 
 
 def test_a_branch_has_its_own_settings_of_the_optimizer(out: Path) -> None:

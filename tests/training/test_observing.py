@@ -74,7 +74,8 @@ def test_a_resumed_run_saw_the_same(
     training, states = watched
     resumed = Training(WATCHED, data, state=states[step - 1])
     list(resumed.epochs())
-    assert [record.observed for record in resumed.records] == [record.observed for record in training.records]
+    first, second = ([replace(record, seconds=0) for record in run.records] for run in (training, resumed))
+    assert first == second  # loss and accuracy of an epoch that was begun before, too
 
 
 def test_a_dense_run_is_watched_without_masks(data: ImageSet) -> None:
