@@ -54,6 +54,7 @@ def test_granet_reaches_its_sparsity_and_learns(data: ImageSet) -> None:
     summary = training.summary()
     assert summary.sparsity_asked == 0.9 and summary.sparsity == pytest.approx(1 - active / weights)
     assert summary.test_accuracy == records[-1].test_accuracy > 0.95
+    assert summary.seconds == records[-1].seconds > 0
     assert summary.parameters == weights + 2 * (32 + 64 + 128 + 128) + 2
     assert summary.parameters - summary.nonzero >= weights - active
     assert 0 < summary.flops_ratio < 1

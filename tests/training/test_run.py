@@ -26,6 +26,8 @@ def test_a_run_that_another_process_finished_meanwhile_is_left_as_it_is(tmp_path
     before = {path.name: path.read_bytes() for path in first.folder.path.iterdir()}
     with pytest.raises(ValueError, match="was finished meanwhile"):
         list(second.epochs())
+    for done in (first, Run(RECIPE, load("digits"), CPU, tmp_path)):
+        assert list(done.epochs()) == [] and done.epochs_done == 2
     assert {path.name: path.read_bytes() for path in first.folder.path.iterdir()} == before
 
 

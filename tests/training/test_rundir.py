@@ -56,6 +56,12 @@ def test_models_and_methods_of_ones_own_give_names_that_windows_allows(tmp_path:
     assert run_name(other) != run.path.name
 
 
+@pytest.mark.parametrize("sparsity", ["0.9", [0.9]])
+def test_a_sparsity_that_is_no_number_gives_no_name(sparsity: object) -> None:
+    with pytest.raises(ValueError, match=r"^sparsity=.*0\.9.*: must be a number$"):
+        run_name(Recipe(method_fields={"sparsity": sparsity}))
+
+
 def test_a_folder_of_another_recipe_is_left_alone(tmp_path: Path) -> None:
     config = opened(tmp_path, Recipe(), CPU).path / "config.json"
     other = config.read_text().replace('"lr": 0.1', '"lr": 0.3')
@@ -83,10 +89,17 @@ def test_beginning_again_drops_what_came_after_the_checkpoint(tmp_path: Path) ->
 def test_beginning_again_drops_half_written_files_and_no_others(tmp_path: Path) -> None:
     run = opened(tmp_path, Recipe(), CPU)
     (run.path / ".ipynb_checkpoints").mkdir()
-    for name in (".notes", ".model.safetensors.123.safetensors", ".metrics.jsonl.7.jsonl"):
+    for name in (
+        "layers.json",
+        "updates.jsonl",
+        ".notes",
+        ".model.safetensors.123.safetensors",
+        ".metrics.jsonl.7.jsonl",
+    ):
         (run.path / name).touch()
     run.begin([])
     assert {path.name for path in run.path.glob(".*")} == {".ipynb_checkpoints", ".notes"}
+    assert {path.name for path in run.path.glob("[!.]*")} == {"config.json", "metrics.jsonl"}
 
 
 def test_a_whole_number_is_as_good_as_a_fraction() -> None:
