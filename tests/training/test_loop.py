@@ -368,6 +368,10 @@ def outputs(answer: Callable[[torch.Tensor], object]) -> nn.Module:
     return Model()
 
 
+def not_written_yet(_: object) -> None:
+    raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [
@@ -375,8 +379,9 @@ def outputs(answer: Callable[[torch.Tensor], object]) -> nn.Module:
         (outputs(lambda x: x[:, :1]), r"must return \[images, 2\] for the 2 classes of digits; .* returns \[1, 1\]"),
         (outputs(lambda x: x.sum()), r"for one image it returns \[\]"),
         (nn.Linear(5, 10), r"cannot take images of 1x8x8 \(.*shapes cannot be multiplied"),
+        (outputs(not_written_yet), r"cannot take images of 1x8x8 \(NotImplementedError: \)"),
     ],
-    ids=["tuple", "few", "none", "images"],
+    ids=["tuple", "few", "none", "images", "silent"],
 )
 def test_a_model_that_does_not_fit_is_found_before_the_first_step(
     data: ImageSet, model: nn.Module, says: str, monkeypatch: pytest.MonkeyPatch

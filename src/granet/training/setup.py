@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from granet.error_line import error_line
 from granet.flops.undisturbed import undisturbed
 from granet.methods import DENSE, create_method
 from granet.models import create_model
@@ -34,8 +35,7 @@ def check_outputs(recipe: Recipe, model: nn.Module, image: Tensor, classes: int)
         raise
     except RuntimeError as error:
         size = "x".join(map(str, image.shape[1:]))
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"model={recipe.model!r}: cannot take images of {size} ({reason})") from error
+        raise ValueError(f"model={recipe.model!r}: cannot take images of {size} ({error_line(error)})") from error
     if not isinstance(outputs, Tensor):
         raise ValueError(f"model={recipe.model!r}: must return a tensor, not a {type(outputs).__name__}")
     if outputs.ndim != 2 or outputs.shape[1] < classes:
