@@ -86,8 +86,43 @@ def test_the_same_method_with_another_field(kit: Kit, name: str, there: Any, her
     refused(kit, other[2].state_dict(), f"^{re.escape(message)}$")
 
 
+@pytest.mark.parametrize("total_steps", [7, 20])
+def test_another_length_of_training(kit: Kit, total_steps: int) -> None:
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    other = granet.sparsify(model, optimizer, replace(METHOD, end=6), total_steps=total_steps)
+    kit.train(model, optimizer, 3)
+    run = start(kit.net(), other.method)
+    with pytest.raises(ValueError, match=f"^total_steps=12: must be {total_steps}, as when it was saved"):
+        run[2].load_state_dict(other.state_dict())
+    assert run[2].step == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "steps", "finished"),
+    [
+        (granet.RigL(sparsity=0.8, end=6, every=2), 7, False),
+        (granet.Static(sparsity=0.8), 3, False),
+        (granet.DPF(sparsity=0.8, end=8, every=2), 4, True),
+    ],
+    ids=["rigl", "static", "dpf"],
+)
+def test_masks_that_are_final_do_not_care_about_the_length(
+    kit: Kit, method: granet.Method, steps: int, finished: bool
+) -> None:
+    model, optimizer, saved = start(kit.net(), method)
+    kit.train(model, optimizer, steps)
+    if finished:
+        saved.finish()
+    other = kit.net()
+    run = granet.sparsify(other, torch.optim.SGD(other.parameters(), lr=0.05, momentum=0.9), method, total_steps=30)
+    run.load_state_dict(saved.state_dict())
+    assert run.step == steps
+    assert run.active == saved.active
+
+
 def test_a_state_of_before_has_no_fields(kit: Kit, state: State) -> None:
-    del state["fields"]
+    del state["fields"], state["total_steps"]
     run = start(kit.net())
     run[2].load_state_dict(state)
     assert run[2].step == 7

@@ -209,7 +209,7 @@ class Sparsifier:
         """
         return write_state(
             self.method,
-            self._clock.step,
+            self._clock,
             self.target_sparsity,
             self._net,
             self._updates.history,
@@ -220,13 +220,14 @@ class Sparsifier:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where :meth:`state_dict` was taken; load the model and the optimizer too, after ``sparsify()``.
 
-        Raises ValueError, and changes nothing, if the state is of another model or method, or of the same method with
-        other fields: the result would be neither the one training nor the other.
+        Raises ValueError, and changes nothing, if the state is of another model or method, of the same method with
+        other fields, or (while masks are still to change) of a training with other ``total_steps``: the result would be
+        neither the one training nor the other.
 
         If the state is of ``str`` or ``vd`` after :meth:`finish`, load the optimizer after this: this removes the
         parameters that they had added to it.
         """
-        saved = read_state(state, self.method, self._net, self._hidden)
+        saved = read_state(state, self.method, self._clock, self._net, self._hidden)
         for tensor, value in saved.memory:
             tensor.copy_(value)
         for name, layer in self._layers.items():

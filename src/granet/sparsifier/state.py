@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from granet.clock import Clock
 from granet.hidden import Hidden
 from granet.methods import Method, method_name
 from granet.net import SparseNet
@@ -42,13 +43,14 @@ class SavedState:
 
 
 def write_state(
-    method: Method, step: int, target: float, net: SparseNet, history: History, hidden: Hidden | None
+    method: Method, clock: Clock, target: float, net: SparseNet, history: History, hidden: Hidden | None
 ) -> dict[str, Any]:
     """What :meth:`granet.Sparsifier.state_dict` returns."""
     return {
         "method": method_name(method),
         "fields": _fields(method),
-        "step": step,
+        "step": clock.step,
+        "total_steps": clock.total_steps,
         "seed": net.layers[0].seed,
         "target_sparsity": target,
         "shapes": _shapes(net),
@@ -58,7 +60,9 @@ def write_state(
     } | ({"hidden": hidden.state()} if hidden is not None else {})
 
 
-def read_state(state: Mapping[str, Any], method: Method, net: SparseNet, hidden: Hidden | None) -> SavedState:
+def read_state(
+    state: Mapping[str, Any], method: Method, clock: Clock, net: SparseNet, hidden: Hidden | None
+) -> SavedState:
     """What :func:`write_state` wrote; ValueError if it is not of this model and method."""
     missing = _KEYS - set(state) if isinstance(state, Mapping) else _KEYS
     if missing:
@@ -75,6 +79,7 @@ def read_state(state: Mapping[str, Any], method: Method, net: SparseNet, hidden:
         there = state["fields"].get(name, here)
         if there != here:
             raise ValueError(f"state['fields'][{name!r}]={there!r}: must be {here!r}, as here")
+    _check_length(state, method, clock)
     if "hidden" in state:
         if hidden is None:
             raise ValueError("state['hidden']: is of a training that goes on, but this one is finished")
@@ -93,6 +98,16 @@ def read_state(state: Mapping[str, Any], method: Method, net: SparseNet, hidden:
         memory=check_memory(net, state.get("memory", {})),
         hidden=state.get("hidden"),
     )
+
+
+def _check_length(state: Mapping[str, Any], method: Method, clock: Clock) -> None:
+    """ValueError if masks are still to change, and would at other steps than in the training that was saved."""
+    there, here = state.get("total_steps", clock.total_steps), clock.total_steps  # an older state does not say
+    final = method.hidden and "hidden" not in state  # after finish()
+    if there != here and not final:
+        lengths = (Clock(0, total, clock.steps_per_epoch) for total in (there, here))
+        if any(step > state["step"] for length in lengths for step in method.updates(length)[-1:]):
+            raise ValueError(f"total_steps={here}: must be {there}, as when it was saved; masks are still to change")
 
 
 def _fields(method: Method) -> dict[str, Any]:
