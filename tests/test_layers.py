@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -125,8 +126,15 @@ def test_a_name_in_full_adds_any_parameter() -> None:
 
 def test_a_glob_never_reaches_beyond_convolutions_and_linear_layers() -> None:
     model = nn.ModuleDict({"words": nn.Embedding(7, 4), "fc": nn.Linear(4, 7)})
-    with pytest.raises(ValueError, match=r"include='words\.\*'"):
+    with pytest.raises(ValueError, match=r"include='words\.\*': .* \(words\.weight: must be named in full"):
         names(model, include=("words.*",))
+
+
+@pytest.mark.parametrize("option", ["include", "exclude"])
+@pytest.mark.parametrize("name", ["fc", "body.0", "b?dy"])
+def test_the_name_of_a_module_is_told_from_that_of_a_parameter(option: str, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"matches no .* \(did you mean '{re.escape(name)}\.\*'\?\); "):
+        names(two_blocks(), **{option: name})
 
 
 def test_a_bias_in_full_is_refused() -> None:

@@ -147,7 +147,8 @@ def find_layers(
     for option, globs in (("include", include), ("exclude", exclude)):
         for glob in globs:
             if glob not in used and glob != "*":
-                raise ValueError(f"{option}={glob!r}: matches no sparsifiable weight; {known}")
+                hint = _hint(option, glob, candidates)
+                raise ValueError(f"{option}={glob!r}: matches no sparsifiable weight{hint}; {known}")
     if not chosen:
         if not default:
             raise ValueError(
@@ -238,6 +239,16 @@ def _has_elements(parameter: nn.Parameter, name: str) -> bool:
 
 def _matching(globs: Sequence[str], names: Sequence[str]) -> set[str]:
     return {glob for glob in globs if any(fnmatchcase(name, glob) for name in names)}
+
+
+def _hint(option: str, glob: str, candidates: Sequence[_Candidate]) -> str:
+    """What a user may have meant by a glob without a match."""
+    if any(one.default and _matching([f"{glob}.*"], one.names) for one in candidates):  # a module's name
+        return f" (did you mean '{glob}.*'?)"
+    others = [one for one in candidates if not one.default and one.parameter.ndim > 1 and _matching([glob], one.names)]
+    if option == "include" and others:
+        return f" ({_some([one.names[0] for one in others])}: must be named in full, without * or ?)"
+    return ""
 
 
 def plain_name(name: str) -> str:
