@@ -109,7 +109,11 @@ def distribution(name: str) -> Distribution:
 
 
 def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density: float) -> list[float]:
-    """The layers' densities by a distribution, which may be a user's function; ValueError unless each is in [0, 1]."""
+    """The layers' densities by a distribution, which may be a user's function.
+
+    ValueError unless each is in [0, 1] and their mean over all weights within a tenth of ``density``: rounding could
+    make up for more only by emptying layers.
+    """
     given = list(distribution(shapes, density))
     if len(given) != len(shapes):
         raise ValueError(f"distribution: gave {len(given)} densities; must be one for each of {len(shapes)} layers")
@@ -119,6 +123,10 @@ def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density
                 f"distribution: gave layer {place} of shape {list(shapes[place])} the density {share!r}; "
                 "must be in [0, 1]"
             )
+    sizes = [math.prod(shape) for shape in shapes]
+    mean = sum(share * size for share, size in zip(given, sizes, strict=True)) / sum(sizes)
+    if abs(mean - density) > density / 10 + 1e-9:
+        raise ValueError(f"distribution: gave densities of {mean:.4g} on average over all weights, not {density:.4g}")
     return given
 
 

@@ -79,6 +79,8 @@ def test_a_score_may_be_nan_where_training_has_diverged(kit: Any) -> None:
         ([1.5, 0.1, 0.1], r"layer 0 of shape \[8, 3, 3, 3\] the density 1.5"),
         ([1.0, -0.2, 0.1], r"layer 1 of shape \[10, 8\] the density -0.2"),
         ([0.5, 0.5, float("nan")], "layer 2 .* nan"),
+        ([1.0, 1.0, 1.0], "densities of 1 on average over all weights, not 0.5"),
+        ([0.1, 0.2, 0.0], "densities of 0.1.* on average over all weights, not 0.5"),
     ],
 )
 def test_a_distribution_that_gives_no_shares_is_refused(
