@@ -96,10 +96,21 @@ def test_a_training_whose_weights_are_not_sparse_yet_is_told_what_to_do(tmp_path
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, granet.VD(log_sigma2=-1.0), total_steps=9)
-    with pytest.raises(ValueError, match=r"^masks\['weight'\]: .* outside the mask; .*finish\(\) does for vd$"):
+    with pytest.raises(ValueError, match=r"^masks\['weight'\]: .* outside the mask; .*finish\(\) does for vd; "):
         granet.save(tmp_path / "file", model, sparsifier)
     sparsifier.finish()
     granet.save(tmp_path / "file", model, sparsifier)
+
+
+def test_a_moving_average_is_told_to_be_masked(tmp_path: Path) -> None:
+    model = nn.Linear(8, 8)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    average.update_parameters(model)
+    sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), granet.Static(sparsity=0.5))
+    with pytest.raises(ValueError, match=r"outside the mask; .* multiply a moving average by masks$"):
+        granet.save(tmp_path / "file", average.module, sparsifier)
+    average.module.weight.detach().mul_(sparsifier.masks["weight"])
+    granet.save(tmp_path / "file", average.module, sparsifier)
 
 
 def test_a_tensor_may_be_named_like_a_row(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def save(
     if sparsifier is None:
         found = _masks_by_first_name(masks, state, firsts)
     else:
-        cure = "; the sparsifier's remove() makes it so, as finish() does for vd"
+        cure = "; the sparsifier's remove() makes it so, as finish() does for vd; multiply a moving average by masks"
         found = _masks_by_first_name(sparsifier.masks, state, firsts, cure)
     weights = {plain_name(name) for name, weight in model.named_parameters() if weight.ndim > 1}
 
