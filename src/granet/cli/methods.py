@@ -62,7 +62,7 @@ first (`rigl` with the uniform distribution), the last (`set`), shortcuts (`synf
 Given a `sparsity`, `sis` searches for its tolerance, and `vd` cuts to it in `finish()`, as does `str` where training
 ended less sparse. So that little is left to cut, look for an `s_init` that ends near it by itself: every trial is a
 whole training. `bisect_knob` chooses which setting to try next; if none comes near enough, its error says how near they
-came:
+came. `low` is the end that gives too little sparsity, `high` the one that gives too much, whichever number is larger:
 
 ```python
 from granet.search import bisect_knob
