@@ -112,7 +112,9 @@ def read_header(file: BufferedReader) -> Header:
     content = parse_json(text, "header")
     metadata = content.pop("__metadata__", None)
     if not isinstance(metadata, dict) or "granet" not in metadata:
-        raise ValueError("is a safetensors file, but not a packed one of granet.save")
+        raise ValueError(
+            "is a plain safetensors file, not a packed one of granet.save; safetensors.torch.load_file reads it"
+        )
     if metadata["granet"] != VERSION:
         raise ValueError(f"is of version {shown(metadata['granet'])}, this granet reads version {VERSION!r}")
     digest = metadata.get("sha256")
