@@ -42,7 +42,8 @@ def sparsify(
         exclude: globs over parameter names to leave dense.
         floor: the least number of weights that every layer keeps; 0 allows a layer to be emptied.
         batches: (inputs, targets) pairs for methods that look at data before the first step; the others never touch
-            them. On several ranks, give all the same ones.
+            them. Inputs in a tuple or list are several arguments of the model, in a dict named ones. On several ranks,
+            give all the same batches.
         loss: ``loss(outputs, targets)``, one number, for the same methods.
         trained: the state_dict of a finished first run, for methods that retrain.
     """
