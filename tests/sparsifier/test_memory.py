@@ -189,6 +189,52 @@ def test_what_is_no_tensor_is_refused_before_it_is_to_be_saved(
         kit.train(model, optimizer, 2)
 
 
+def another_tensor(net: SparseNet) -> None:
+    net.memory["count"] = torch.zeros(())
+
+
+def a_longer_one(net: SparseNet) -> None:
+    net.memory["count"] = torch.zeros(len(net.memory))
+
+
+def another_type(net: SparseNet) -> None:
+    layer = net.layers[0]
+    layer.memory["seen"] = torch.zeros(2, dtype=torch.int32 if "seen" in layer.memory else torch.int64)
+
+
+def none_any_more(net: SparseNet) -> None:
+    if net.memory.pop("count", None) is None:
+        net.memory["count"] = torch.zeros(())
+
+
+@pytest.mark.parametrize(
+    ("keep", "later", "entry"),
+    [
+        (another_tensor, True, r"net\.memory\['count'\]"),
+        (a_longer_one, False, r"net\.memory\['count'\]"),
+        (another_type, False, r"0\.weight: layer\.memory\['seen'\]"),
+        (none_any_more, False, r"net\.memory\['count'\]"),
+    ],
+)
+def test_what_could_not_be_loaded_is_refused_at_the_first_update(
+    kit: Kit, keep: Callable[[SparseNet], None], later: bool, entry: str
+) -> None:
+    """A state has to fit the memory of a training that has only begun."""
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    granet.sparsify(model, optimizer, Keeps(sparsity=0.5, keep=keep, later=later), total_steps=STEPS)
+    with pytest.raises(ValueError, match=rf"^{entry}: must be made in begin\(\) and keep its shape and type"):
+        kit.train(model, optimizer, 2)
+
+
+def test_a_tensor_may_be_replaced_by_one_of_its_kind(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, Keeps(sparsity=0.5, keep=another_tensor), total_steps=STEPS)
+    kit.train(model, optimizer, 4)
+    sparsifier.load_state_dict(sparsifier.state_dict())
+
+
 def without(state: dict[str, Any]) -> None:
     del state["memory"]
 

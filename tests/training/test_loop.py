@@ -2,7 +2,6 @@
 
 import copy
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -15,27 +14,10 @@ from torch import nn
 import granet
 from granet.data.dataset import ImageSet
 from granet.training import Recipe, Training
-from granet.training.average import Average
 from granet.training.batches import normaliser
 from granet.training.step import evaluate, loss_function
 
 SHORT = Recipe(epochs=4, batch_size=32, milestones=("50%",), method_fields={"sparsity": 0.9, "every": 2})
-
-
-@pytest.fixture(scope="module")
-def data() -> ImageSet:
-    """Two easy classes: bright pixels in the upper or in the lower half."""
-    generator = torch.Generator().manual_seed(0)
-
-    def part(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        labels = torch.randint(0, 2, (count,), generator=generator)
-        images = torch.randint(0, 120, (count, 1, 8, 8), generator=generator)
-        images[labels == 0, :, :4] += 90
-        images[labels == 1, :, 4:] += 90
-        return images.to(torch.uint8), labels
-
-    (train, train_labels), (val, val_labels), (test, test_labels) = part(200), part(40), part(100)
-    return ImageSet("toy", train, train_labels, val, val_labels, test, test_labels, 2, (0.4,), (0.2,))
 
 
 def test_granet_reaches_its_sparsity_and_learns(data: ImageSet) -> None:
@@ -162,38 +144,6 @@ def test_evaluate_in_parts_equals_evaluate_at_once(data: ImageSet) -> None:
     assert accuracy(1000) == accuracy(33)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "field"),
-    [
-        ({"method": "granett"}, "method"),
-        ({"method_fields": {"sparsity": 1.0}}, "sparsity"),
-        ({"method_fields": {"sparsity": 0.9, "evry": 2}}, "evry"),
-        ({"method": "dense"}, "method_fields"),
-        ({"milestones": ("half",)}, "milestones"),
-        ({"model": "resnet21"}, "model"),
-        ({"batch_size": 500}, "batch_size"),
-        ({"crop": 8}, "crop"),
-        ({"warm_up": "100%"}, "warm_up"),
-        ({"no_decay": ("batchnorm*",)}, "no_decay"),
-    ],
-)
-def test_wrong_recipes_fail_before_the_first_step(data: ImageSet, wrong: dict[str, object], field: str) -> None:
-    with pytest.raises(ValueError, match=field):
-        Training(replace(SHORT, **wrong), data)
-
-
-def test_some_parameters_are_not_decayed(data: ImageSet) -> None:
-    recipe = replace(SHORT, lr=1e-12, weight_decay=0.5, momentum=0.0, nesterov=False, no_decay=("*bias", "*.1.weight"))
-    for clip in (0.0, 1.0):
-        training = Training(replace(recipe, clip=clip).dense_twin(), data)
-        groups = training._optimizer.param_groups
-        assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
-        exempt = {id(parameter) for parameter in groups[1]["params"]}
-        for name, parameter in training.model.named_parameters():
-            assert (id(parameter) in exempt) == name.endswith(("bias", ".1.weight")), name
-        assert sum(len(group["params"]) for group in groups) == len(list(training.model.parameters()))
-
-
 def test_clipping_bounds_the_masked_gradients(data: ImageSet) -> None:
     """With plain SGD the move of a step is lr times the clipped gradient, so its norm is lr times the bound."""
     recipe = replace(SHORT, momentum=0.0, nesterov=False, weight_decay=0.0, clip=0.01, milestones=(), method="static")
@@ -248,76 +198,6 @@ def test_the_device_is_asked_to_repeat_results_if_the_recipe_says_so(
         asked.assert_called_with(torch.device("cpu"), deterministic)
 
 
-@pytest.mark.parametrize("method", ["granet", "dpf"])
-def test_dropped_filters_of_the_average_output_zero(data: ImageSet, method: str) -> None:
-    fields = {"sparsity": 0.5, "pattern": "filter", "every": 1}
-    recipe = replace(SHORT, method=method, method_fields=fields, ema=0.9, exclude=("classifier.weight",))
-    training = Training(recipe, data)
-    list(training.epochs())
-    dropped = ~training.sparsifier.masks["hidden.0.weight"].any(1)
-    assert dropped.any()
-    linear_and_norm = training.final_model.eval().hidden[:2]
-    assert not linear_and_norm(torch.randn(4, 512))[:, dropped].any()
-
-
-def test_the_average_follows_and_is_as_sparse(data: ImageSet) -> None:
-    training = Training(replace(SHORT, ema=0.9), data)
-    expected: dict[str, torch.Tensor] = {}
-    masks = training.sparsifier.masks
-
-    def between() -> None:
-        for name, value in training.model.state_dict().items():
-            if not value.is_floating_point():
-                continue
-            before = expected.get(name, first[name])
-            expected[name] = (0.9 * before.double() + 0.1 * value.double()) * masks.get(name, 1)
-
-    first = {name: value.clone() for name, value in training.model.state_dict().items()}
-    list(training.epochs(between))
-    for name, value in training.final_model.state_dict().items():
-        if name in expected:
-            torch.testing.assert_close(value.double(), expected[name], rtol=1e-4, atol=1e-6)
-        else:
-            assert torch.equal(value, training.model.state_dict()[name]), name
-    assert training.final_model is not training.model
-    zeros = sum(int((training.final_model.get_parameter(name)[~mask] != 0).sum()) for name, mask in masks.items())
-    assert zeros == 0
-    assert training.summary().nonzero == sum(int((p != 0).sum()) for p in training.final_model.parameters())
-
-
-def test_the_average_is_what_is_evaluated(data: ImageSet) -> None:
-    training = Training(replace(SHORT, ema=1 - 1e-9), data)  # which stays where the model began
-    last = list(training.epochs())[-1]
-    normalise = normaliser(data.mean, data.std, torch.device("cpu"))
-    test = [(data.test_images, data.test_labels)]
-    averaged, trained = (float(evaluate(model, test, normalise)) for model in (training.final_model, training.model))
-    assert last.test_accuracy == pytest.approx(averaged) and averaged < trained - 0.2
-
-
-def test_the_average_of_a_tied_weight_follows_once_a_step() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    model[1].weight = model[0].weight
-    average = Average(copy.deepcopy(model), model, 0.75, {})
-    before = model[0].weight.detach().clone()
-    with torch.no_grad():
-        model[0].weight.zero_()
-    average.update()
-    assert not any(parameter.requires_grad for parameter in average.model.parameters())
-    assert average.model[1].weight is average.model[0].weight
-    torch.testing.assert_close(average.model[0].weight.detach(), 0.75 * before)
-
-
-def test_dropped_filters_leave_nothing_to_compute_in_the_average_either(data: ImageSet) -> None:
-    fields = {"sparsity": 0.5, "every": 2, "pattern": "filter"}
-    training = Training(replace(SHORT, ema=0.9, method_fields=fields, exclude=("classifier.weight",)), data)
-    last = list(training.epochs())[-1]
-    for name, mask in training.sparsifier.in_use.items():
-        assert not training.final_model.get_parameter(name)[~mask].any()
-    image = torch.zeros(1, 1, 8, 8)
-    assert last.flops == pytest.approx(granet.flops(training.final_model, image).ratio, rel=1e-3)
-    assert last.flops < granet.flops(training.final_model, image, training.sparsifier.masks).ratio
-
-
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 def test_a_run_goes_on_from_any_step(data: ImageSet, ema: float) -> None:
     recipe = replace(SHORT, epochs=2, crop=1, flip=True, ema=ema)
@@ -347,54 +227,6 @@ def test_training_flops_are_counted_as_training_goes(data: ImageSet) -> None:
     assert gradual.summary().train_flops == records[-1].train_flops
     expected = granet.flops(gradual.model, torch.zeros(1, 1, 8, 8), gradual.sparsifier.masks).ratio
     assert gradual.summary().flops_ratio == pytest.approx(expected)
-
-
-def test_a_method_that_counts_examples_gets_the_training_images(data: ImageSet) -> None:
-    recipe = replace(SHORT, method="vd", method_fields={})
-    assert Training(recipe, data).sparsifier.method.examples == 6 * 32
-    asked = replace(recipe, method_fields={"examples": 7})
-    assert Training(asked, data).sparsifier.method.examples == 7
-
-
-def outputs(answer: Callable[[torch.Tensor], object]) -> nn.Module:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(64, 10)
-
-        def forward(self, images: torch.Tensor) -> object:
-            return answer(self.layer(images.flatten(1)))
-
-    return Model()
-
-
-def not_written_yet(_: object) -> None:
-    raise NotImplementedError
-
-
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        (outputs(lambda x: (x, x)), "must return a tensor, not a tuple"),
-        (outputs(lambda x: x[:, :1]), r"must return \[images, 2\] for the 2 classes of digits; .* returns \[1, 1\]"),
-        (outputs(lambda x: x.sum()), r"for one image it returns \[\]"),
-        (nn.Linear(5, 10), r"cannot take images of 1x8x8 \(.*shapes cannot be multiplied"),
-        (outputs(not_written_yet), r"cannot take images of 1x8x8 \(NotImplementedError: \)"),
-    ],
-    ids=["tuple", "few", "none", "images", "silent"],
-)
-def test_a_model_that_does_not_fit_is_found_before_the_first_step(
-    data: ImageSet, model: nn.Module, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("granet.training.setup.create_model", lambda *_, **__: model)
-    with pytest.raises(ValueError, match=f"model='digits_net': .*{says}"):
-        Training(Recipe(), data)
-
-
-def test_a_run_that_has_no_use_for_another_is_not_given_one(data: ImageSet) -> None:
-    for method, fields in (("rigl", {"sparsity": 0.5}), ("dense", {})):
-        with pytest.raises(ValueError, match=f"parent='runs/other': {method} does not start from another run"):
-            Training(Recipe(method=method, method_fields=fields, parent="runs/other"), data)
 
 
 def test_seconds_include_the_evaluation(data: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:

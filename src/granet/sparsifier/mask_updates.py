@@ -15,7 +15,7 @@ from granet.methods import Method
 from granet.methods.gradient_memory import take_in
 from granet.net import SparseNet
 from granet.sparsifier.history import History
-from granet.sparsifier.memory import check_tensors
+from granet.sparsifier.memory import Layout, check_layout
 from granet.sparsifier.readings import forget_gradients, read_rates, refer_to_gradients, take_gradients, with_gradient
 
 
@@ -38,6 +38,8 @@ class MaskUpdates:
         self.history = History(net.numel)
         self.target = float(method.target(clock))  # plain, since it is saved; a schedule may use numpy
         """What the method asked for at the last update; meaningless if it asks for nothing."""
+        self.memory_layout: Layout = {}
+        """Of what the method kept when training began."""
         self._finite: Tensor | None = None
         """Whether the gradients that were taken are finite, if that is known."""
         self._said: set[str] = set()
@@ -110,7 +112,7 @@ class MaskUpdates:
                 read_rates(self._optimizer, self._net.layers)
             self._net.open(clock.step, movable, accept, zero)
             self._method.update(self._net, clock)
-            check_tensors(self._net)
+            check_layout(self._net, self.memory_layout)
             zeroed = self._net.commit()
             if self._method.logged(clock):
                 self._record(clock, accept)

@@ -19,15 +19,35 @@ NET = ""
 """The key of the net's own memory beside those of the layers: no parameter has an empty name."""
 
 
-def check_tensors(net: SparseNet) -> None:
-    """ValueError for anything but tensors, which a method of one's own may have put there: it could not be saved."""
+Layout = dict[tuple[str, str], tuple[torch.Size, torch.dtype]]
+"""Place and name of each tensor that is kept, with its shape and type."""
+
+
+def memory_layout(net: SparseNet) -> Layout:
+    """What a method keeps; ValueError for anything but tensors: it could not be saved."""
+    layout: Layout = {}
     kept: Mapping[str, Mapping[str, object]] = _places(net)
     for place, memory in kept.items():
         for name, value in memory.items():
             if not isinstance(value, Tensor):
-                whose = "net" if place == NET else f"{place}: layer"
                 told = " ".join(repr(value).split())[:80]  # an array would be told in many lines
-                raise ValueError(f"{whose}.memory[{name!r}]={told}: must be a tensor, so that it is saved and loaded")
+                raise ValueError(f"{_entry(place, name)}={told}: must be a tensor, so that it is saved and loaded")
+            layout[place, name] = value.shape, value.dtype
+    return layout
+
+
+def check_layout(net: SparseNet, begun: Layout) -> None:
+    """ValueError unless it is as when training began: a resumed training has only what is made then."""
+    now = memory_layout(net)
+    for where in begun | now:
+        if now.get(where) != begun.get(where):
+            raise ValueError(
+                f"{_entry(*where)}: must be made in begin() and keep its shape and type, so that it can be loaded"
+            )
+
+
+def _entry(place: str, name: str) -> str:
+    return f"{'net' if place == NET else f'{place}: layer'}.memory[{name!r}]"
 
 
 def memory_state(net: SparseNet) -> dict[str, dict[str, Tensor]]:

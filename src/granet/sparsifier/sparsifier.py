@@ -20,7 +20,7 @@ from granet.sparsifier.checks import check_held, warn_of_lost_weights
 from granet.sparsifier.filters import Followers
 from granet.sparsifier.history import UpdateRecord
 from granet.sparsifier.mask_updates import MaskUpdates
-from granet.sparsifier.memory import check_tensors
+from granet.sparsifier.memory import memory_layout
 from granet.sparsifier.state import read_state, write_state
 from granet.sparsifier.step_hooks import StepHooks, hooked_owners
 from granet.sparsifier.zeros import Zeros
@@ -59,7 +59,7 @@ class Sparsifier:
         self._net.open(draw=0, movable=layers, accept=torch.tensor(True, device=self._net.device))
         self._net.probe = probe
         method.begin(self._net)
-        check_tensors(self._net)
+        self._updates.memory_layout = memory_layout(self._net)
         self._net.commit()
         del self._net.probe
         if self._net.start is not None:

@@ -1,0 +1,93 @@
+"""What a run is made of, and recipes that do not fit are refused before the first step."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from granet.data.dataset import ImageSet
+from granet.training import Recipe, Training
+
+SHORT = Recipe(epochs=4, batch_size=32, milestones=("50%",), method_fields={"sparsity": 0.9, "every": 2})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"method": "granett"}, "method"),
+        ({"method_fields": {"sparsity": 1.0}}, "sparsity"),
+        ({"method_fields": {"sparsity": 0.9, "evry": 2}}, "evry"),
+        ({"method": "dense"}, "method_fields"),
+        ({"milestones": ("half",)}, "milestones"),
+        ({"model": "resnet21"}, "model"),
+        ({"batch_size": 500}, "batch_size"),
+        ({"crop": 8}, "crop"),
+        ({"warm_up": "100%"}, "warm_up"),
+        ({"no_decay": ("batchnorm*",)}, "no_decay"),
+    ],
+)
+def test_wrong_recipes_fail_before_the_first_step(data: ImageSet, wrong: dict[str, object], field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        Training(replace(SHORT, **wrong), data)
+
+
+def test_some_parameters_are_not_decayed(data: ImageSet) -> None:
+    recipe = replace(SHORT, lr=1e-12, weight_decay=0.5, momentum=0.0, nesterov=False, no_decay=("*bias", "*.1.weight"))
+    for clip in (0.0, 1.0):
+        training = Training(replace(recipe, clip=clip).dense_twin(), data)
+        groups = training._optimizer.param_groups
+        assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
+        exempt = {id(parameter) for parameter in groups[1]["params"]}
+        for name, parameter in training.model.named_parameters():
+            assert (id(parameter) in exempt) == name.endswith(("bias", ".1.weight")), name
+        assert sum(len(group["params"]) for group in groups) == len(list(training.model.parameters()))
+
+
+def test_a_method_that_counts_examples_gets_the_training_images(data: ImageSet) -> None:
+    recipe = replace(SHORT, method="vd", method_fields={})
+    assert Training(recipe, data).sparsifier.method.examples == 6 * 32
+    asked = replace(recipe, method_fields={"examples": 7})
+    assert Training(asked, data).sparsifier.method.examples == 7
+
+
+def outputs(answer: Callable[[torch.Tensor], object]) -> nn.Module:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+
+        def forward(self, images: torch.Tensor) -> object:
+            return answer(self.layer(images.flatten(1)))
+
+    return Model()
+
+
+def not_written_yet(_: object) -> None:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (outputs(lambda x: (x, x)), "must return a tensor, not a tuple"),
+        (outputs(lambda x: x[:, :1]), r"must return \[images, 2\] for the 2 classes of digits; .* returns \[1, 1\]"),
+        (outputs(lambda x: x.sum()), r"for one image it returns \[\]"),
+        (nn.Linear(5, 10), r"cannot take images of 1x8x8 \(.*shapes cannot be multiplied"),
+        (outputs(not_written_yet), r"cannot take images of 1x8x8 \(NotImplementedError: \)"),
+    ],
+    ids=["tuple", "few", "none", "images", "silent"],
+)
+def test_a_model_that_does_not_fit_is_found_before_the_first_step(
+    data: ImageSet, model: nn.Module, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("granet.training.setup.create_model", lambda *_, **__: model)
+    with pytest.raises(ValueError, match=f"model='digits_net': .*{says}"):
+        Training(Recipe(), data)
+
+
+def test_a_run_that_has_no_use_for_another_is_not_given_one(data: ImageSet) -> None:
+    for method, fields in (("rigl", {"sparsity": 0.5}), ("dense", {})):
+        with pytest.raises(ValueError, match=f"parent='runs/other': {method} does not start from another run"):
+            Training(Recipe(method=method, method_fields=fields, parent="runs/other"), data)
