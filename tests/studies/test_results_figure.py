@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from granet.studies.compare import Comparison
-from granet.studies.results_figure import FAR, _sparsities
+from granet.studies.results_figure import FAR, _sparsities, against_sparsity
 from granet.studies.tables import Cell
 
 GMP = Cell("cifar-main", "GMP", "vgg19", "cifar10", 0.9, 93.0)
@@ -30,3 +31,26 @@ def test_a_panel_with_the_dense_network_alone() -> None:
     axes = figure.Figure().add_subplot()
     _sparsities(axes, [Comparison(DENSE, (93.5,)), Comparison(GMP, ())], COLOURS)
     assert [line.get_label() for line in axes.lines] == ["Dense"]
+
+
+def test_two_readings_of_a_row_share_the_line_of_the_paper() -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    axes = figure.Figure().add_subplot()
+    again = replace(GMP, row="GMP, read otherwise", second_reading=True)
+    other = replace(SNIP, accuracy=92.0)
+    part = [Comparison(cell, (93.5,)) for cell in (GMP, again, other)]
+    _sparsities(axes, part, {**COLOURS, again.row: "C2"})
+    styles = [(line.get_linestyle(), line.get_color()) for line in axes.lines]
+    assert styles == [("-", "C0"), ("-", "C2"), ("-", "C1"), ("--", "C0"), ("--", "C1")]
+
+
+@pytest.mark.parametrize(("others", "panels"), [((93.0,), 1), ((), 2)])
+def test_the_dense_network_alone_has_a_panel_only_if_there_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: tuple[float, ...], panels: int
+) -> None:
+    drawn: list[object] = []
+    monkeypatch.setattr("granet.studies.results_figure._draw", lambda parts, path: drawn.extend(parts))
+    part = [Comparison(DENSE, (93.5,)), Comparison(GMP, others)]
+    alone = [Comparison(replace(DENSE, data="cifar100"), (73.5,)), Comparison(replace(GMP, data="cifar100"), ())]
+    against_sparsity([*part, *alone], tmp_path / "figure.png")
+    assert len(drawn) == panels

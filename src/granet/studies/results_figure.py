@@ -28,10 +28,15 @@ FAR = 10.0
 
 
 def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
-    """A panel for each network and data set: ours as solid lines, the paper's dashed; a colour for each row."""
+    """A panel for each network and data set: ours as solid lines, the paper's dashed; a colour for each row.
+
+    Where only the dense network was run there is a panel only if there is no other.
+    """
     done = dict.fromkeys(one.cell.row for one in comparisons if one.last and one.cell.sparsity > 0)
     colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(done)}
-    _draw([partial(_sparsities, part=part, colours=colours) for part in measured(comparisons).values()], path)
+    parts = list(measured(comparisons).values())
+    sparse = [part for part in parts if any(one.last and one.cell.sparsity > 0 for one in part)]
+    _draw([partial(_sparsities, part=part, colours=colours) for part in sparse or parts], path)
 
 
 def against_flops(comparisons: Sequence[Comparison], path: Path) -> None:
@@ -71,10 +76,13 @@ def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, st
     places = range(len(columns))
     _ours(axes, rows, [] if dense is None else [dense], colours)
     low, high = axes.get_ylim()  # far-off numbers of the paper are cut off
+    drawn = set()
     for name, cells in rows.items():
-        if any(one.last for one in cells):
-            printed = [math.nan if one.cell.accuracy is None else one.cell.accuracy for one in cells]
-            axes.plot(places, printed, "x--", color=colours[name], alpha=0.5)
+        printed = tuple(one.cell.accuracy for one in cells)
+        if any(one.last for one in cells) and printed not in drawn:  # two readings of one row have the same
+            drawn.add(printed)
+            known = [math.nan if accuracy is None else accuracy for accuracy in printed]
+            axes.plot(places, known, "x--", color=colours[name], alpha=0.5)
     compared = any(one.cell.accuracy is not None for one in part)
     what = f"{NAMES[part[0].cell.model]} on {NAMES[part[0].cell.data]}"
     axes.set(
