@@ -22,7 +22,7 @@ Paint = Callable[["Axes"], None]
 
 COLOURS = [f"C{number}" for number in range(10)] + ["black", "gold", "navy", "lime"]
 MARGIN = 0.2
-"""How many accuracy points beyond our own results a panel shows."""
+"""How many accuracy points beyond our own results a panel shows, at least."""
 FAR = 10.0
 """A run this many points below the median broke down: it is written at the edge, not drawn to scale."""
 
@@ -75,7 +75,8 @@ def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, st
     dense, columns, rows = arranged(part)
     places = range(len(columns))
     _ours(axes, rows, [] if dense is None else [dense], colours)
-    low, high = axes.get_ylim()  # far-off numbers of the paper are cut off
+    low, high = axes.dataLim.intervaly  # of ours: far-off numbers of the paper are cut off
+    margin = MARGIN + (high - low) / 20
     drawn = set()
     for name, cells in rows.items():
         printed = tuple(one.cell.accuracy for one in cells)
@@ -91,7 +92,7 @@ def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, st
         ylabel="test accuracy, last epoch (%)",
         xticks=list(places),
         xticklabels=[f"{column:.0%}" for column in columns],
-        ylim=(low - MARGIN, high + MARGIN),
+        ylim=(low - margin, high + margin),
     )
 
 
