@@ -36,6 +36,16 @@ def parse_time(time: Time, field: str) -> tuple[int | Fraction, str]:
     return amount, match["unit"]
 
 
+def in_epochs(value: object) -> bool:
+    """Whether it is a time that is given in epochs.
+
+    >>> [in_epochs(value) for value in ("30ep", "50%", 1000, "deep")]
+    [True, False, False, False]
+    """
+    match = _TEXT.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and match["unit"] == "ep"
+
+
 @dataclass(frozen=True)
 class Clock:
     """One moment of a training run: how many optimizer steps are done, and of how many.

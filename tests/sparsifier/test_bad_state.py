@@ -98,6 +98,24 @@ def test_another_length_of_training(kit: Kit, total_steps: int) -> None:
     assert run[2].step == 0
 
 
+@pytest.mark.parametrize(("end", "fits"), [("2ep", False), (6, True)])
+def test_another_length_of_epochs(kit: Kit, end: str | int, fits: bool) -> None:
+    """Matters only to times that are given in epochs."""
+
+    def begin(steps_per_epoch: int) -> granet.Sparsifier:
+        model = kit.net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        method = replace(METHOD, end=end)
+        return granet.sparsify(model, optimizer, method, total_steps=12, steps_per_epoch=steps_per_epoch)
+
+    state = begin(3).state_dict()
+    if fits:
+        begin(5).load_state_dict(state)
+    else:
+        with pytest.raises(ValueError, match=r"^steps_per_epoch=5: must be 3, as when it was saved; masks are still"):
+            begin(5).load_state_dict(state)
+
+
 @pytest.mark.parametrize(
     ("method", "steps", "finished"),
     [
@@ -122,7 +140,7 @@ def test_masks_that_are_final_do_not_care_about_the_length(
 
 
 def test_a_state_of_before_has_no_fields(kit: Kit, state: State) -> None:
-    del state["fields"], state["total_steps"]
+    del state["fields"], state["total_steps"], state["steps_per_epoch"]
     run = start(kit.net())
     run[2].load_state_dict(state)
     assert run[2].step == 7

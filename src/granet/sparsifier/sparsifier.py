@@ -221,8 +221,8 @@ class Sparsifier:
         """Continue where :meth:`state_dict` was taken; load the model and the optimizer too, after ``sparsify()``.
 
         Raises ValueError, and changes nothing, if the state is of another model or method, of the same method with
-        other fields, or (while masks are still to change) of a training with other ``total_steps``: the result would be
-        neither the one training nor the other.
+        other fields, or (while masks are still to change) of a training of another length: the result would be neither
+        the one training nor the other.
 
         If the state is of ``str`` or ``vd`` after :meth:`finish`, load the optimizer after this: this removes the
         parameters that they had added to it.

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from granet.clock import Clock
+from granet.clock import Clock, in_epochs
 from granet.hidden import Hidden
 from granet.methods import Method, method_name
 from granet.net import SparseNet
@@ -18,6 +18,7 @@ from granet.sparsifier.memory import check_memory, memory_state
 from granet.tensors.packing import pack_bits, unpack_bits
 
 _KEYS = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
+_LENGTHS = ("total_steps", "steps_per_epoch")
 _KINDS: dict[str, Any] = {
     "fields": Mapping,
     "seed": int,
@@ -51,6 +52,7 @@ def write_state(
         "fields": _fields(method),
         "step": clock.step,
         "total_steps": clock.total_steps,
+        "steps_per_epoch": clock.steps_per_epoch,
         "seed": net.layers[0].seed,
         "target_sparsity": target,
         "shapes": _shapes(net),
@@ -101,13 +103,17 @@ def read_state(
 
 
 def _check_length(state: Mapping[str, Any], method: Method, clock: Clock) -> None:
-    """ValueError if masks are still to change, and would at other steps than in the training that was saved."""
-    there, here = state.get("total_steps", clock.total_steps), clock.total_steps  # an older state does not say
-    final = method.hidden and "hidden" not in state  # after finish()
-    if there != here and not final:
-        lengths = (Clock(0, total, clock.steps_per_epoch) for total in (there, here))
-        if any(step > state["step"] for length in lengths for step in method.updates(length)[-1:]):
-            raise ValueError(f"total_steps={here}: must be {there}, as when it was saved; masks are still to change")
+    """ValueError if masks are still to change, and would at other moments than in the training that was saved."""
+    if method.hidden and "hidden" not in state:  # after finish()
+        return
+    here = Clock(0, clock.total_steps, clock.steps_per_epoch)
+    there = Clock(0, **{name: state.get(name, getattr(here, name)) for name in _LENGTHS})  # an older state has none
+    if not any(step > state["step"] for each in (here, there) for step in method.updates(each)[-1:]):
+        return
+    for name in _LENGTHS if any(map(in_epochs, _fields(method).values())) else ("total_steps",):
+        asked, saved = getattr(here, name), getattr(there, name)
+        if asked != saved:
+            raise ValueError(f"{name}={asked}: must be {saved}, as when it was saved; masks are still to change")
 
 
 def _fields(method: Method) -> dict[str, Any]:
