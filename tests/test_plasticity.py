@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,28 @@ def test_every_copy_trains_on_the_same_batches_in_training_mode() -> None:
     granet.plasticity(loop.model, loop.optimizer, loop.loader, loss, lambda model: 0.0, steps=2, rates=(0.5, 0.9))
     assert modes == [True] * 8
     assert all(torch.equal(a, b) for a, b in zip(seen, seen[:2] * 4, strict=True))
+
+
+SEEN: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+
+class Masked(nn.Linear):
+    """A model of two inputs."""
+
+    def forward(self, inputs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        SEEN.append((inputs, mask))
+        return super().forward(inputs * mask)
+
+
+@pytest.mark.parametrize("pack", [tuple, list, lambda both: dict(zip(("inputs", "mask"), both, strict=True))])
+def test_a_model_may_have_several_inputs(pack: Callable[[tuple[torch.Tensor, ...]], Any]) -> None:
+    """As in the batches that `sparsify` takes; a loader makes lists of tuples."""
+    model, mask = Masked(6, 2), (INPUTS > 0).float()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    SEEN.clear()
+    batches, loss = [(pack((INPUTS, mask)), TARGETS)], nn.functional.cross_entropy
+    granet.plasticity(model, optimizer, batches, loss, lambda _: 0.0, steps=2, rates=(0.5,))
+    assert len(SEEN) == 4 and all(inputs is INPUTS and with_mask is mask for inputs, with_mask in SEEN)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from granet.checks import check_count, check_rate
 from granet.methods import Method
 from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
+from granet.model_inputs import arguments
 from granet.net import Scope
 from granet.sparsifier import sparsify
 
@@ -69,7 +70,8 @@ def plasticity(
 
     Args:
         optimizer: the model's; copies of it train the copies, at its present learning rate.
-        batches: (inputs, targets) on the model's device, read from the start for each copy, and again if too few.
+        batches: (inputs, targets) on the model's device, read from the start for each copy, and again if too few;
+            inputs as in `granet.sparsify`.
         loss: ``loss(outputs, targets)``, one number.
         evaluate: ``evaluate(model)``, the accuracy; it may leave the model in eval mode.
         steps: optimizer steps of continued training.
@@ -144,7 +146,8 @@ def _train(
     model.train()
     for inputs, targets in _cycle(batches, steps):
         optimizer.zero_grad(set_to_none=True)
-        loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        positional, named = arguments(inputs)
+        loss(model(*positional, **named), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     sparsifier.remove()
 

@@ -35,6 +35,7 @@ from granet.flops.provenance import Provenance, Weight
 from granet.flops.report import FixedFlops, FlopsReport, LayerFlops
 from granet.flops.undisturbed import undisturbed
 from granet.layers import plain_name
+from granet.model_inputs import arguments
 
 
 def flops(
@@ -75,11 +76,8 @@ def flops(
 
 def _run(model: nn.Module, example_input: Tensor | tuple[Any, ...] | Mapping[str, Any]) -> None:
     try:
-        if isinstance(example_input, Mapping):
-            model(**example_input)
-        else:
-            several = isinstance(example_input, tuple) and not hasattr(example_input, "_fields")  # no PackedSequence
-            model(*(example_input if several else (example_input,)))
+        positional, named = arguments(example_input, several=(tuple,))  # a detector takes a list of images
+        model(*positional, **named)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

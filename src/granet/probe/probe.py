@@ -18,6 +18,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from granet.layers import SparseLayer, plain_name, unwrapped
+from granet.model_inputs import arguments
 from granet.probe.modes import in_mode
 from granet.probe.trained import checked_state
 
@@ -100,17 +101,10 @@ class Probe:
         return {name: state[key] for name, key in self._key.items()}
 
     def call(self, state: Tensors, inputs: Any) -> Any:
-        """The model's outputs with that state; a tuple of inputs is several arguments, a dict named ones.
-
-        A named tuple, such as a PackedSequence, is one argument.
-        """
+        """The model's outputs with that state."""
         stand_ins = {name: state[first] for name, first in self._places().items()}
         with self._types_explained(state, inputs):
-            if isinstance(inputs, Mapping):
-                return functional_call(self.model, stand_ins, (), dict(inputs), tie_weights=False)
-            several = isinstance(inputs, list | tuple) and not hasattr(inputs, "_fields")
-            given = tuple(inputs) if several else (inputs,)
-            return functional_call(self.model, stand_ins, given, tie_weights=False)
+            return functional_call(self.model, stand_ins, *arguments(inputs), tie_weights=False)
 
     @contextmanager
     def _types_explained(self, state: Tensors, inputs: Any) -> Iterator[None]:
