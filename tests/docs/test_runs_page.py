@@ -12,6 +12,7 @@ import torch
 import granet
 from granet.data import load
 from granet.training import Recipe, Run
+from granet.training.rundir import run_name
 
 PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
 (CODE,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "load_file" in code)
@@ -24,7 +25,7 @@ def test_the_network_of_a_run_has_its_accuracy(
     assert list(run.epochs())
     (folder,) = (tmp_path / "runs").iterdir()
     (path,) = re.findall(r"runs/digits-\S+(?=/model)", CODE)
-    assert re.sub(r"-\w+$", "", path) == re.sub(r"-\w+$", "", f"runs/{folder.name}")
+    assert path == f"runs/{run_name(Recipe())}"  # of `granet train`
     monkeypatch.chdir(tmp_path)
     exec(CODE.replace(path, f"runs/{folder.name}"), {})
     accuracy = json.loads((folder / "summary.json").read_text())["test_accuracy"]
