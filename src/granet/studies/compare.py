@@ -146,8 +146,7 @@ def by_place(comparisons: Iterable[Comparison]) -> dict[tuple[str, str], list[Co
 def _deviations(cells: Sequence[Comparison]) -> SeedDeviations:
     last = _pooled([_variance(one.last) for one in cells])
     best_on_test = _pooled([_variance(one.best_on_test) for one in cells])
-    printed = [one.cell.std for one in cells if one.cell.std is not None and not one.cell.second_reading]
-    paper = _pooled([(std**2, PAPER_SEEDS - 1) for std in printed])
+    paper = _pooled([(std**2, PAPER_SEEDS - 1) for one in cells if (std := one.cell.own_std) is not None])
     return SeedDeviations(
         paper if last is None else last,
         paper if best_on_test is None else best_on_test,

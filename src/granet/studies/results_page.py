@@ -134,8 +134,7 @@ def _best_on_test_section(part: Sequence[Comparison]) -> str:
         f"By the paper's protocol, the best test epoch at the final sparsity ({higher}):\n",
         _table(chosen, every_row=False),
     ]
-    printed = [one for one in chosen if one.cell.std is not None and not one.cell.second_reading]
-    own = [one.difference for one in printed if one.difference is not None]
+    own = [one.difference for one in chosen if one.difference is not None and one.cell.own_std is not None]
     if len(own) > 1:
         parts.append(
             f"Of the cells that the paper ran itself, the {len(own)} that we ran too are {statistics.mean(own):+.2f}"

@@ -174,6 +174,11 @@ class Cell:
     """Whether the numbers are those of another cell, of which this is another reading."""
 
     @property
+    def own_std(self) -> float | None:
+        """The deviation, unless it is that of another cell and counts there."""
+        return None if self.second_reading else self.std
+
+    @property
     def place(self) -> tuple[str, str]:
         """Network and data set."""
         return self.model, self.data
