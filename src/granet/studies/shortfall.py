@@ -63,11 +63,11 @@ WHY: Mapping[tuple[str, ...], str] = {
     ),
     ("GraNet (s_i=0.5)", "resnet50", "cifar100"): (
         "Not chance: four runs, two seeds at 95 %, and all are below. We have not found the reason. What they share"
-        " with the other runs of this network and data set cannot be it: at 95 % dense, GMP and GraNet (s_i=0) are at most"
-        " 0.21 below the paper, by its protocol at most 0.15, and RigL is above it. Nor can it be the code of a sparse"
-        " start alone, which reaches the paper's numbers with this network on CIFAR-10 and, on average, with VGG-19."
-        " Nor do the networks learn less: at 90 % the last epoch gets 99.7 % of the training images right, where"
-        " GraNet (s_i=0) at 95 % gets 99.6 and 0.6 points more of the test images. In the paper this is the only"
+        " with the other runs of this network and data set cannot be it: at 95 % dense, GMP and GraNet (s_i=0) are at"
+        " most 0.21 below the paper, by its protocol at most 0.15, and RigL is above it. Nor can it be the code of a"
+        " sparse start alone, which reaches the paper's numbers with this network on CIFAR-10 and, on average, with"
+        " VGG-19. Nor do the networks learn less: at 90 % the last epoch gets 99.7 % of the training images right,"
+        " where GraNet (s_i=0) at 95 % gets 99.6 and 0.6 points more of the test images. In the paper this is the only"
         " network and data set where a sparse start is better than a dense one at every sparsity, by 0.45 to 1.04; in"
         " ours, at 95 %, it is worse by 0.9."
     ),
