@@ -215,6 +215,21 @@ def test_a_run_goes_on_from_any_step(data: ImageSet, ema: float) -> None:
         assert mine == theirs
 
 
+def test_an_epoch_that_was_left_in_the_middle_goes_on(data: ImageSet) -> None:
+    whole, left = Training(SHORT, data), Training(SHORT, data)
+    list(whole.epochs())
+
+    def leave() -> None:
+        if left.step == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(left.epochs(leave))
+    list(left.epochs())
+    assert all(map(torch.equal, whole.model.parameters(), left.model.parameters()))
+    assert [record.train_loss for record in left.records] == [record.train_loss for record in whole.records]
+
+
 def test_training_flops_are_counted_as_training_goes(data: ImageSet) -> None:
     dense = Training(replace(SHORT.dense_twin(), stretch=1.5), data)
     assert [record.train_flops for record in dense.epochs()] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.25, 1.5])

@@ -131,6 +131,7 @@ class Training:
         if self._batch == 0:
             with GATE.working():
                 self._totals.zero_()
+        self._feed.train.random_state = self._drawn_from  # an epoch that was left in the middle has drawn from it
         batches = self._feed.train.epoch(skip=self._batch)
         while True:
             with GATE.working():
@@ -247,7 +248,7 @@ class Training:
         with fitting(self.recipe):
             if self.sparsifier is not None:
                 self.sparsifier.load_state_dict(state["sparsifier"])
-            if self._observers and state["observers"] is not None:
+            if self._observers:
                 self._observers.load(state["observers"])
         self._load_progress(state)
 
