@@ -65,6 +65,20 @@ def test_forms_without_checksums_are_parsed(
     assert broken == [CheckResult(path, "wrong", "not an IDX file of unsigned bytes with 1 dimension(s)")]
 
 
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_a_folder_that_may_be_of_either_mnist_is_of_the_one_that_fits(
+    name: str, tmp_path: Path, write_idx: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have the same names of files, and the folder of one need not be named after it."""
+    write_idx(tmp_path, packed=True)
+    for file in tmp_path.iterdir():
+        monkeypatch.setitem(checksums.FILES[name], file.name, hashlib.md5(file.read_bytes()).hexdigest())
+    assert [result.status for result in check(tmp_path)] == ["ok"] * 4
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(b"")
+    (broken,) = [result for result in check(tmp_path) if not result.passed]
+    assert f"published {checksums.FILES[name]['t10k-images-idx3-ubyte.gz']}" in broken.detail
+
+
 def test_packed_idx_files_are_compared(tmp_path: Path, write_idx: Any) -> None:
     write_idx(tmp_path / "fashion-mnist", packed=True)
     results = check(tmp_path)

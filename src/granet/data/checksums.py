@@ -79,10 +79,18 @@ def check(directory: str | os.PathLike[str]) -> list[CheckResult]:
     if not root.is_dir():
         raise ValueError(f"{root}: no such folder")
     layouts = [(spec.name, layout) for spec in (CIFAR10, CIFAR100) for layout in (spec.python, spec.binary)]
-    results: dict[Path, CheckResult] = {}
+    results: dict[tuple[Path, ...], list[CheckResult]] = {}
     for name, layout in (*layouts, *IDX_LAYOUTS.items()):
-        results |= {result.path: result for result in _check_layout(root, name, layout)}
-    return list(results.values())
+        found = list(_check_layout(root, name, layout))
+        paths = tuple(result.path for result in found)
+        # the files of MNIST and Fashion-MNIST have the same names: they are of the set that more of them fit
+        if paths not in results or _passed(found) > _passed(results[paths]):
+            results[paths] = found
+    return [result for found in results.values() for result in found]
+
+
+def _passed(results: list[CheckResult]) -> int:
+    return sum(result.passed for result in results)
 
 
 def _check_layout(root: Path, name: str, layout: Layout) -> Iterator[CheckResult]:
