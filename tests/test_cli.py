@@ -95,6 +95,8 @@ def test_options_reach_the_recipe_and_a_finished_run_is_not_repeated(tmp_path: P
         ("--batch-size 2000", "batch_size=2000"),
         ("--lr 0", "lr=0"),
         ("--device tpu9", "device='tpu9'"),
+        ("--device hpu", "device='hpu'"),  # torch looks for a module of that name
+        ("--method dense --device meta", "device='meta'"),
         ("--threads 0", "threads=0: must be from 1 to 1024"),
         ("--threads -1", "threads=-1: must be from 1 to 1024"),
         ("--threads 1025", "threads=1025: must be from 1 to 1024"),

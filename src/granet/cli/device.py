@@ -18,8 +18,8 @@ def choose_device(name: str | None, embedded: bool) -> torch.device:
     name = name or ("cuda" if torch.cuda.is_available() and not embedded else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        torch.zeros((), device=device).item()  # a device that holds no values, such as meta, refuses only this
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise ValueError(f"device={name!r}: must be a device that this torch can use, such as cpu or cuda") from error
     return device
 
