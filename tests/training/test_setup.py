@@ -68,6 +68,10 @@ def not_written_yet(_: object) -> None:
     raise NotImplementedError
 
 
+def of_other_size(x: torch.Tensor) -> None:
+    torch._assert(x.shape[-1] == 224, f"height {x.shape[-1]} is not 224")
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [
@@ -76,8 +80,10 @@ def not_written_yet(_: object) -> None:
         (outputs(lambda x: x.sum()), r"for one image it returns \[\]"),
         (nn.Linear(5, 10), r"cannot take images of 1x8x8 \(.*shapes cannot be multiplied"),
         (outputs(not_written_yet), r"cannot take images of 1x8x8 \(NotImplementedError: \)"),
+        (outputs(of_other_size), r"cannot take images of 1x8x8 \(AssertionError: height 10 is not 224\)"),
+        (nn.BatchNorm1d(64), r"cannot take images of 1x8x8 \(ValueError: expected 2D or 3D input"),
     ],
-    ids=["tuple", "few", "none", "images", "silent"],
+    ids=["tuple", "few", "none", "images", "silent", "assertion", "dimensions"],
 )
 def test_a_model_that_does_not_fit_is_found_before_the_first_step(
     data: ImageSet, model: nn.Module, says: str, monkeypatch: pytest.MonkeyPatch

@@ -33,7 +33,7 @@ def check_outputs(recipe: Recipe, model: nn.Module, image: Tensor, classes: int)
             outputs = model(image)
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, AssertionError) as error:  # timm asserts the size, batch norm is a ValueError
         size = "x".join(map(str, image.shape[1:]))
         raise ValueError(f"model={recipe.model!r}: cannot take images of {size} ({error_line(error)})") from error
     if not isinstance(outputs, Tensor):
