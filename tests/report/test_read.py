@@ -49,6 +49,16 @@ def test_the_last_line_of_a_running_run_may_be_half_there(make_run: Make) -> Non
     assert read_run(folder).records == ()
 
 
+def test_layers_and_updates_are_those_of_a_finished_run(make_run: Make) -> None:
+    """A run that is taken up again removes both, and may be killed in between."""
+    folder = make_run()
+    (folder / "layers.json").unlink()
+    with pytest.raises(ValueError, match=r"updates\.jsonl, line 1: .*2 numbers.* 0 layers"):
+        read_run(folder)
+    (folder / "summary.json").unlink()
+    assert read_run(folder).updates == ()
+
+
 def test_the_last_line_of_a_finished_run_may_not(make_run: Make) -> None:
     folder = make_run()
     metrics = folder / "metrics.jsonl"

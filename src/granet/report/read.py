@@ -46,8 +46,9 @@ def read_run(folder: Path) -> ReportedRun:
     """The run in `folder`; ValueError that names the file, and the line in it, if something cannot be understood."""
     run = RunDir(folder)
     summary = run.summary  # before the records, which may grow meanwhile
-    layers = read_json(folder / LAYERS, _layers) if (folder / LAYERS).exists() else ()
-    updates = tuple(read_lines(folder / UPDATES, lambda values: _update(values, len(layers))))
+    finished = summary is not None  # before that, one of these two files may be there without the other
+    layers = read_json(folder / LAYERS, _layers) if finished and (folder / LAYERS).exists() else ()
+    updates = tuple(read_lines(folder / UPDATES, lambda values: _update(values, len(layers)))) if finished else ()
     return ReportedRun(folder, run.recipe, run.environment, tuple(run.records), summary, layers, updates)
 
 
