@@ -107,15 +107,12 @@ class Run:
 
     def _finish(self) -> Summary:
         summary = self.training.summary()
-        if self.recipe.branch_epoch:
-            # A study has hundreds of branches: it draws them together, and nobody asks for the weights of each.
-            self.folder.finish(None, summary, self.training.sparsifier)
-            tidy(self.recipe, self.folder)
-            return summary
-        if importlib.util.find_spec("matplotlib") is not None:
+        # A study has hundreds of branches: it draws them together, and nobody asks for the weights of each.
+        model = None if self.recipe.branch_epoch else self.training.final_model
+        if model is not None and importlib.util.find_spec("matplotlib") is not None:
             self._plot()
-        # Last: its summary says that the run is done.
-        self.folder.finish(self.training.final_model, summary, self.training.sparsifier)
+        self.folder.finish(model, summary, self.training.sparsifier)  # now it is done
+        tidy(self.recipe, self.folder)
         return summary
 
     def _plot(self) -> None:
