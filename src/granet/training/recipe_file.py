@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
-from granet.methods import DENSE, create_method, list_methods
+from granet.methods import create_method, list_methods
 from granet.methods.base import Method
 from granet.methods.registry import fields_without_default, find_method
 from granet.training.recipe import Recipe, check_type, method_class, takes_parent
@@ -46,9 +46,8 @@ class RecipeFile:
         own = self.shared
         method = method or own.method
         starts_from_one = takes_parent(method, own.branch_epoch if branch_epoch is None else branch_epoch)
-        fields = {} if method == DENSE else dict(self.methods.get(method, {}))
         parent = own.parent if method == own.method or starts_from_one else ""
-        return dataclasses.replace(own, method=method, method_fields=fields, parent=parent)
+        return dataclasses.replace(own, method=method, method_fields=self.methods.get(method, {}), parent=parent)
 
 
 def find_recipe(name: str) -> Path:
@@ -71,9 +70,10 @@ def read_recipe_file(path: Path) -> RecipeFile:
 
 def _recipe_file(table: dict[str, Any]) -> RecipeFile:
     methods = table.pop("methods", {})
+    _check_table("methods", methods)
     method = table.get("method", Recipe.method)
     check_type("method", method)
-    for name in [method, *methods] if isinstance(methods, dict) else [method]:
+    for name in (method, *methods):
         if ":" in name:
             find_method(name)  # imports one of the user's own, so that its fields are known
     classes = {info.name: info.cls for info in list_methods()}
@@ -82,7 +82,6 @@ def _recipe_file(table: dict[str, Any]) -> RecipeFile:
         if key in own - RECIPE_KEYS:
             raise ValueError(f"unknown key {key!r}; as a field of {method} it stands under {table_of(method)}")
         check_known(key, {*RECIPE_KEYS, "methods"})
-    _check_table("methods", methods)
     for name, fields in methods.items():
         if name not in classes:
             raise ValueError(
