@@ -73,15 +73,14 @@ class Flops:
         """On the meta device, where shapes cost nothing; a network that looks at values is run in earnest."""
         try:
             with torch.device("meta"):
-                model = self._build(sizes)
-                return model, flops(model, torch.zeros(1, *sizes), masks={})
+                return self._count_here(sizes)
         except (RuntimeError, ValueError):
-            model = self._build(sizes)
-            return model, flops(model, torch.zeros(1, *sizes), masks={})
+            return self._count_here(sizes)
 
-    def _build(self, sizes: tuple[int, ...]) -> nn.Module:
+    def _count_here(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:
         classes = self.classes if self.classes is not None else (1000 if sizes[-1] >= 64 else 10)
-        return create_model(self.model, num_classes=classes, width=self.width, in_channels=sizes[0])
+        model = create_model(self.model, num_classes=classes, width=self.width, in_channels=sizes[0])
+        return model, flops(model, torch.zeros(1, *sizes), masks={})
 
 
 def _sizes(text: str) -> tuple[int, ...]:
