@@ -25,12 +25,12 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
     Runs that fail are named at the end, and the exit code is then 1.
     """
     folders = {recipe: RunDir.find(place.out, recipe) for recipe in recipes}
-    done = [recipe for recipe, folder in folders.items() if folder.summary is not None]
-    left = [recipe for recipe, folder in folders.items() if folder.summary is None]
+    done = {recipe: folder for recipe, folder in folders.items() if folder.summary is not None}
+    left = [recipe for recipe in folders if recipe not in done]
     images = cache(lambda name: fingerprint(load(name, data_dir=place.data_dir)))
-    for recipe in done:
-        folders[recipe].check_images(images(recipe.data))
-        tidy(recipe, folders[recipe])
+    for recipe, folder in done.items():
+        folder.check_images(images(recipe.data))
+        tidy(recipe, folder)
     if done:
         console.print(f"{len(done)} of {len(folders)} runs are done already")
     yield from done
