@@ -6,7 +6,7 @@ import gzip
 import os
 import tarfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -75,12 +75,10 @@ def read_file(path: Path) -> bytes:
     return data
 
 
-def find_layout(name: str, root: Path, layouts: Iterable[Layout], advice: str) -> tuple[Layout, Path]:
+def find_layout(name: str, root: Path, layouts: Sequence[Layout], advice: str) -> tuple[Layout, Path]:
     """The first of `layouts` that is present under `root`; `MissingDataError` with `advice` when none is."""
-    layouts = tuple(layouts)
     for layout in layouts:
-        place = layout.find(root)
-        if place is not None:
+        if (place := layout.find(root)) is not None:
             return layout, place
     looked = [f"{layout.folders[0]}/" for layout in layouts] + [layout.archive for layout in layouts if layout.archive]
     raise MissingDataError(

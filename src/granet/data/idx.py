@@ -49,9 +49,8 @@ def parse_idx(path: str, data: bytes, dimensions: int) -> np.ndarray[Any, np.dty
 def _load(
     name: str, page: str, data_dir: str | os.PathLike[str] | None, val: int | None, *, mean: float, std: float
 ) -> ImageSet:
-    layout = LAYOUTS[name]
     advice = f"Get the four files {FILES[0]}.gz etc. from {page}, and put them, packed or unpacked, in {name}/"
-    layout, place = find_layout(name, data_folder(data_dir), (layout,), advice)
+    layout, place = find_layout(name, data_folder(data_dir), (LAYOUTS[name],), advice)
     arrays = {
         file: parse_idx(f"{place}/{file}", data, 3 if "images" in file else 1)
         for file, data in layout.read(place).items()
