@@ -213,6 +213,14 @@ def test_lazy_conjugates_and_negatives_are_stored_as_their_values(tmp_path: Path
     assert state["left"].tolist() == [1 - 2j, 3 + 4j] and state["right"].tolist() == [-2.0, 4.0]
 
 
+def test_a_tensor_and_its_lazy_conjugate_or_negative_are_not_tied(tmp_path: Path) -> None:
+    one = torch.tensor([1 + 2j, 3 - 4j])
+    for left, right in ((one, one.conj()), (one.conj().imag, one.imag)):
+        granet.save(tmp_path / "file", Two(left, right))
+        state, _ = read(tmp_path / "file")
+        assert torch.equal(state["left"], left) and torch.equal(state["right"], right)
+
+
 def test_what_is_one_tensor_in_the_model_must_be_the_same_in_every_bit(tmp_path: Path) -> None:
     one = torch.zeros(3)
     granet.save(tmp_path / "file", Two(torch.tensor([math.nan, 0, 1]), torch.tensor([math.nan, 0, 1])))

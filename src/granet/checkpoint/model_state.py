@@ -31,7 +31,8 @@ def first_names(state: dict[str, Tensor]) -> dict[str, str]:
     firsts: dict[tuple[object, ...], str] = {}
     names = {}
     for name, tensor in state.items():
-        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        lazy = tensor.is_conj(), tensor.is_neg()  # of the same memory, and yet other values
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), lazy)
         names[name] = firsts.setdefault(place, name) if tensor.numel() else name
     return names
 
