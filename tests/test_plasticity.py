@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import granet
 
@@ -117,6 +117,22 @@ def test_every_copy_trains_on_the_same_batches_in_training_mode() -> None:
     assert all(torch.equal(a, b) for a, b in zip(seen, seen[:2] * 4, strict=True))
 
 
+def test_the_generator_of_a_batch_sampler_is_left_as_it_was() -> None:
+    model, generator, seen = nn.Linear(6, 2), torch.Generator().manual_seed(2), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(INPUTS, TARGETS)
+    loader = DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data, generator=generator), 16, False))
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        seen.append(targets)
+        return nn.functional.cross_entropy(outputs, targets)
+
+    before = generator.get_state()
+    granet.plasticity(model, optimizer, loader, loss, lambda _: 0.0, steps=2, rates=(0.5,))
+    assert torch.equal(generator.get_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(seen, seen[:2] * 2, strict=True))
+
+
 SEEN: list[tuple[torch.Tensor, torch.Tensor]] = []
 
 
@@ -154,12 +170,14 @@ def test_bad_input_names_the_field(options: dict[str, object], message: str) -> 
         granet.plasticity(model, optimizer, [(INPUTS, TARGETS)], nn.functional.cross_entropy, accuracy, **options)
 
 
-def test_batches_that_can_be_read_only_once_are_refused() -> None:
+@pytest.mark.parametrize(
+    "batches", [iter([(INPUTS, TARGETS)]), iter([(INPUTS, TARGETS)] * 99), []], ids=["too few", "enough", "none"]
+)
+def test_batches_that_cannot_be_read_again_are_refused(batches: Any) -> None:
     model = nn.Linear(6, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    once = iter([(INPUTS, TARGETS)])
     with pytest.raises(ValueError, match="batches: must be an iterable"):
-        granet.plasticity(model, optimizer, once, nn.functional.cross_entropy, accuracy, steps=2)
+        granet.plasticity(model, optimizer, batches, nn.functional.cross_entropy, accuracy, steps=2)
 
 
 def zeros_of_copies(**options: Any) -> dict[str, list[dict[str, torch.Tensor]]]:

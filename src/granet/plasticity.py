@@ -26,6 +26,8 @@ from granet.model_inputs import arguments
 from granet.net import Scope
 from granet.sparsifier import sparsify
 
+_AGAIN = "batches: must be an iterable with a batch or more that can be gone through again"
+
 PROBES: dict[str, type[PruneOnce]] = {"without": PruneOnce, "with": PruneAndRegenerate}
 
 
@@ -83,15 +85,15 @@ def plasticity(
         raise ValueError(f"rates={rates!r}: must have one rate or more")
     for rate in rates:
         check_rate("rates", rate)
+    if isinstance(batches, Iterator):  # each copy would see other batches, and the caller would miss them
+        raise ValueError(_AGAIN)
     points = []
     with _undisturbed(batches):
         before = float(evaluate(copy.deepcopy(model)))
         for rate in rates:
             for regeneration, cls in PROBES.items():
                 method = cls(rate=rate, scope=scope, pattern=pattern)
-                twin, copied = copy.deepcopy(
-                    (model, optimizer)
-                )  # together: the optimizer then holds the copy's parameters
+                twin, copied = copy.deepcopy((model, optimizer))  # together: it then holds the copy's parameters
                 with _undisturbed(batches):  # each copy sees the same batches
                     _train(twin, copied, method, batches, loss, steps, include, exclude)
                     points.append(PlasticityPoint(rate, regeneration, before, float(evaluate(twin))))
@@ -163,14 +165,15 @@ def _cycle(batches: Iterable[tuple[Any, Any]], count: int) -> Iterator[tuple[Any
             if done == count:
                 return
         if done == at_start:
-            raise ValueError("batches: must be an iterable with a batch or more that can be gone through again")
+            raise ValueError(_AGAIN)
 
 
 @contextmanager
 def _undisturbed(batches: object) -> Iterator[None]:
     """Afterwards the random numbers of torch, numpy, Python and the loader are where they were."""
-    sampler = getattr(batches, "sampler", None)
-    held = [getattr(owner, "generator", None) for owner in (batches, sampler)]
+    owners = [batches, getattr(batches, "batch_sampler", None)]
+    owners += [getattr(owner, "sampler", None) for owner in owners]
+    held = {getattr(owner, "generator", None) for owner in owners}
     generators = [(generator, generator.get_state()) for generator in held if isinstance(generator, torch.Generator)]
     devices = range(torch.cuda.device_count())
     python, numpy = random.getstate(), np.random.get_state()
