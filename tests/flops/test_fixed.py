@@ -53,6 +53,22 @@ def test_weight_norm_costs_four_for_each_element_of_the_weight() -> None:
     assert flops(normed, torch.ones(5, 2)).fixed_by_kind == {"normalisation": 4 * 8}
 
 
+@pytest.mark.parametrize(
+    ("function", "products", "bias"),
+    [
+        (lambda x: torch.addmm(torch.zeros(4), x[0], torch.ones(2, 4)), 3 * 2 * 4, 3 * 4),
+        (lambda x: torch.addmv(torch.zeros(3), x[0], torch.ones(2)), 3 * 2, 3),
+        (lambda x: torch.baddbmm(torch.zeros(5, 1, 4), x, torch.ones(5, 2, 4)), 5 * 3 * 2 * 4, 5 * 3 * 4),
+        (lambda x: torch.addbmm(torch.zeros(3, 4), x, torch.ones(5, 2, 4)), 5 * 3 * 2 * 4, 3 * 4),
+    ],
+)
+def test_what_a_product_adds_costs_one_for_each_output(
+    function: Callable[[Tensor], Tensor], products: int, bias: int
+) -> None:
+    report = flops(Function(function), torch.ones(5, 3, 2))
+    assert (report.dense, report.fixed_by_kind) == (2 * products, {"bias": bias})
+
+
 def test_global_average_pooling_in_any_spelling() -> None:
     for pool in (nn.AdaptiveAvgPool2d(1), nn.AvgPool2d(6), nn.AdaptiveAvgPool2d(2)):
         report = flops(nn.Sequential(nn.Conv2d(3, 4, 1), pool), torch.zeros(2, 3, 6, 6))

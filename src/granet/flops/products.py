@@ -116,5 +116,8 @@ PRODUCTS: dict[str, Formula] = {
     "aten::_trilinear": _trilinear,
 }
 
-BIASES = {"aten::convolution": 2, "aten::_convolution": 2, "aten::addmm": 0, "aten::_addmm_activation": 0}
+BIASES = {
+    **dict.fromkeys(("aten::convolution", "aten::_convolution"), 2),
+    **dict.fromkeys(("aten::addmm", "aten::_addmm_activation", "aten::addmv", "aten::baddbmm", "aten::addbmm"), 0),
+}
 """Operators that may add a bias to their product, and the argument that it is."""
