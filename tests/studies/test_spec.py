@@ -224,3 +224,28 @@ def test_the_parent_in_a_recipe_file_is_that_of_its_own_method(tmp_path: Path) -
         ("lth", "first"), ("lrr", "first"), ("gmp", ""), ("dense", ""), ("gmp", "first"),
         ("one-shot", run_name(recipes[3])),
     ]  # fmt: skip
+
+
+def test_the_parent_of_a_grid_is_that_of_branches_too(tmp_path: Path) -> None:
+    """Also where it is the recipe file that says that they branch."""
+    (tmp_path / "recipe.toml").write_text('method = "gmp"\nparent = "first"\nbranch_epoch = 3\n')
+    grid = 'recipe = "recipe.toml"\nsparsity = 0.5\nparent = ["second", "third"]'
+    assert [recipe.parent for recipe in read_spec(write(tmp_path, grid)).recipes] == ["second", "third"]
+
+
+def test_a_method_of_ones_own_may_be_that_of_one_of_several_parents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_parent.py").write_text(
+        "from dataclasses import dataclass\nimport granet\n\n\n@dataclass(frozen=True, kw_only=True)\n"
+        'class Mine(granet.GMP):\n    """Mine."""\n\n    flavour: int = 3\n'
+    )
+    grid = (
+        'sparsity = 0.5\nflavour = 4\n[[runs]]\nmethod = "gmp"\n'
+        '[[runs]]\nmethod = "lth"\nparent = [{ method = "own_parent:Mine" }, { method = "dense" }]\n'
+    )
+    recipes = read_spec(write(tmp_path, grid)).recipes
+    assert [recipe.method for recipe in recipes] == ["gmp", "own_parent:Mine", "lth", "dense", "lth"]
+    assert recipes[1].method_fields == {"sparsity": 0.5, "flavour": 4}
