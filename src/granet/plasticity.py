@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from granet.checks import check_count, check_rate
-from granet.methods import Method
 from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
 from granet.model_inputs import arguments
 from granet.net import Scope
@@ -95,7 +94,9 @@ def plasticity(
                 method = cls(rate=rate, scope=scope, pattern=pattern)
                 twin, copied = copy.deepcopy((model, optimizer))  # together: it then holds the copy's parameters
                 with _undisturbed(batches):  # each copy sees the same batches
-                    _train(twin, copied, method, batches, loss, steps, include, exclude)
+                    sparsifier = sparsify(twin, copied, method, total_steps=steps, include=include, exclude=exclude)
+                    _train(twin, copied, batches, loss, steps)
+                    sparsifier.remove()
                     points.append(PlasticityPoint(rate, regeneration, before, float(evaluate(twin))))
     return points
 
@@ -137,21 +138,16 @@ class PlasticityProbe:
 def _train(
     model: nn.Module,
     optimizer: Optimizer,
-    method: Method,
     batches: Iterable[tuple[Any, Any]],
     loss: Callable[[Any, Any], Tensor],
     steps: int,
-    include: Sequence[str],
-    exclude: Sequence[str],
 ) -> None:
-    sparsifier = sparsify(model, optimizer, method, total_steps=steps, include=include, exclude=exclude)
     model.train()
     for inputs, targets in _cycle(batches, steps):
         optimizer.zero_grad(set_to_none=True)
         positional, named = arguments(inputs)
         loss(model(*positional, **named), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    sparsifier.remove()
 
 
 def _cycle(batches: Iterable[tuple[Any, Any]], count: int) -> Iterator[tuple[Any, Any]]:
