@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import Tag, Tensor
 
+from granet.flops.products import aten
+
 SOFTMAX = 5
 """For each element: maximum, difference, exponential, sum, quotient."""
 
@@ -73,57 +75,53 @@ def _batch_norm(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> int:
     return (7 if own_statistics else 2) * outputs[0].numel()
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(f"aten::{name}" for name in text.split())
-
-
 FIXED: dict[str, tuple[str, Price]] = {
     **dict.fromkeys(
-        _names(
+        aten(
             "relu relu6 gelu silu sigmoid tanh hardswish hardsigmoid hardtanh leaky_relu elu celu selu softplus mish "
             "threshold hardshrink softshrink _prelu_kernel log_sigmoid_forward rrelu_with_noise glu"
         ),
         ("activation", _each_output(1)),
     ),
-    **dict.fromkeys(_names("_softmax _log_softmax _safe_softmax"), ("softmax", _each_output(SOFTMAX))),
+    **dict.fromkeys(aten("_softmax _log_softmax _safe_softmax"), ("softmax", _each_output(SOFTMAX))),
     **dict.fromkeys(
-        _names("native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm"),
+        aten("native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm"),
         ("normalisation", _batch_norm),
     ),
-    **dict.fromkeys(_names("_native_batch_norm_legit_no_training"), ("normalisation", _each_output(2))),
-    **dict.fromkeys(_names("native_layer_norm native_group_norm"), ("normalisation", _each_output(7))),
-    **dict.fromkeys(_names("_fused_rms_norm _weight_norm_interface"), ("normalisation", _each_output(4))),
+    **dict.fromkeys(aten("_native_batch_norm_legit_no_training"), ("normalisation", _each_output(2))),
+    **dict.fromkeys(aten("native_layer_norm native_group_norm"), ("normalisation", _each_output(7))),
+    **dict.fromkeys(aten("_fused_rms_norm _weight_norm_interface"), ("normalisation", _each_output(4))),
     **{f"aten::avg_pool{n}d": ("average pooling", _each_tap(2, n)) for n in (1, 2, 3)},
     **dict.fromkeys(
-        _names("_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d"), ("average pooling", _adaptive(2))
+        aten("_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d"), ("average pooling", _adaptive(2))
     ),
-    **dict.fromkeys(_names("mean"), ("average pooling", _each_input(2))),
+    **dict.fromkeys(aten("mean"), ("average pooling", _each_input(2))),
     **{f"aten::max_pool{n}d_with_indices": ("max pooling", _each_tap(1, n)) for n in (2, 3)},
-    **dict.fromkeys(_names("adaptive_max_pool2d adaptive_max_pool3d"), ("max pooling", _adaptive(1))),
+    **dict.fromkeys(aten("adaptive_max_pool2d adaptive_max_pool3d"), ("max pooling", _adaptive(1))),
     **dict.fromkeys(
-        _names("sum prod amax amin cumsum cumprod nansum logcumsumexp col2im"), ("reduction", _each_input(1))
+        aten("sum prod amax amin cumsum cumprod nansum logcumsumexp col2im"), ("reduction", _each_input(1))
     ),
     # what is added, not what it is added to: the source, or as much of it as the index has room for
-    **dict.fromkeys(_names("index_add"), ("reduction", _each_input(1, argument=3))),
-    **dict.fromkeys(_names("scatter_add scatter_reduce"), ("reduction", _each_input(1, argument=2))),
-    **dict.fromkeys(_names("index_put"), ("reduction", _index_put)),
-    **dict.fromkeys(_names("linalg_vector_norm norm logsumexp"), ("reduction", _each_input(2))),
-    **dict.fromkeys(_names("var std var_mean std_mean"), ("reduction", _each_input(3))),
-    **dict.fromkeys(_names("_embedding_bag _embedding_bag_forward_only"), ("reduction", _embedding_bag)),
-    **dict.fromkeys(_names("upsample_linear1d"), ("interpolation", _each_output(4))),
-    **dict.fromkeys(_names("upsample_bilinear2d _upsample_bilinear2d_aa"), ("interpolation", _each_output(8))),
-    **dict.fromkeys(_names("grid_sampler_2d"), ("interpolation", _each_output(8))),
-    **dict.fromkeys(_names("upsample_trilinear3d grid_sampler_3d"), ("interpolation", _each_output(16))),
-    **dict.fromkeys(_names("upsample_bicubic2d _upsample_bicubic2d_aa"), ("interpolation", _each_output(32))),
+    **dict.fromkeys(aten("index_add"), ("reduction", _each_input(1, argument=3))),
+    **dict.fromkeys(aten("scatter_add scatter_reduce"), ("reduction", _each_input(1, argument=2))),
+    **dict.fromkeys(aten("index_put"), ("reduction", _index_put)),
+    **dict.fromkeys(aten("linalg_vector_norm norm logsumexp"), ("reduction", _each_input(2))),
+    **dict.fromkeys(aten("var std var_mean std_mean"), ("reduction", _each_input(3))),
+    **dict.fromkeys(aten("_embedding_bag _embedding_bag_forward_only"), ("reduction", _embedding_bag)),
+    **dict.fromkeys(aten("upsample_linear1d"), ("interpolation", _each_output(4))),
+    **dict.fromkeys(aten("upsample_bilinear2d _upsample_bilinear2d_aa"), ("interpolation", _each_output(8))),
+    **dict.fromkeys(aten("grid_sampler_2d"), ("interpolation", _each_output(8))),
+    **dict.fromkeys(aten("upsample_trilinear3d grid_sampler_3d"), ("interpolation", _each_output(16))),
+    **dict.fromkeys(aten("upsample_bicubic2d _upsample_bicubic2d_aa"), ("interpolation", _each_output(32))),
     **dict.fromkeys(
-        _names("_thnn_fused_lstm_cell _thnn_fused_gru_cell native_dropout addr complex polar"),
+        aten("_thnn_fused_lstm_cell _thnn_fused_gru_cell native_dropout addr complex polar"),
         ("elementwise", _each_input(1)),
     ),
 }
 """Kind and price of work that no mask shrinks. Other elementwise operators cost 1 for each output."""
 
 FREE = frozenset(
-    _names(
+    aten(
         # copies, casts, fillings
         "clone copy _to_copy fill zero lift_fresh lift_fresh_copy detach set resize _unsafe_view _reshape_copy "
         "unsafe_split unsafe_split_with_sizes unsafe_chunk split_with_sizes_copy slice_scatter select_scatter "

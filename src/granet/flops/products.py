@@ -26,6 +26,11 @@ Formula = Callable[[Sequence[Any], Sequence[Tensor]], list[Product]]
 """From the operator's arguments and its outputs."""
 
 
+def aten(names: str) -> tuple[str, ...]:
+    """The full names of PyTorch's own operators."""
+    return tuple(f"aten::{name}" for name in names.split())
+
+
 def _convolution(arguments: Sequence[Any], outputs: Sequence[Tensor]) -> list[Product]:
     """2 * weights * positions: of the output, or of the input where the convolution is transposed.
 
@@ -85,39 +90,23 @@ def _unsqueezed(tensor: Tensor, dims: Sequence[int]) -> list[int]:
 
 
 PRODUCTS: dict[str, Formula] = {
-    **dict.fromkeys(("aten::convolution", "aten::_convolution", "aten::convolution_overrideable"), _convolution),
+    **dict.fromkeys(aten("convolution _convolution convolution_overrideable"), _convolution),
+    **dict.fromkeys(aten("mm bmm mv dot vdot _int_mm _scaled_mm"), _matrix_product(0, 1)),
+    **dict.fromkeys(aten("addmm addmv baddbmm addbmm _addmm_activation _sparse_addmm"), _matrix_product(1, 2)),
     **dict.fromkeys(
-        ("aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::vdot", "aten::_int_mm", "aten::_scaled_mm"),
-        _matrix_product(0, 1),
-    ),
-    **dict.fromkeys(
-        (
-            "aten::addmm",
-            "aten::addmv",
-            "aten::baddbmm",
-            "aten::addbmm",
-            "aten::_addmm_activation",
-            "aten::_sparse_addmm",
-        ),
-        _matrix_product(1, 2),
-    ),
-    **dict.fromkeys(
-        (
-            "aten::_scaled_dot_product_flash_attention",
-            "aten::_scaled_dot_product_flash_attention_for_cpu",
-            "aten::_scaled_dot_product_efficient_attention",
-            "aten::_scaled_dot_product_cudnn_attention",
-            "aten::_scaled_dot_product_fused_attention_overrideable",
-            "aten::_scaled_dot_product_attention_math_for_mps",
+        aten(
+            "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
+            "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+            "_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math_for_mps"
         ),
         _attention,
     ),
-    **dict.fromkeys(("aten::mkldnn_rnn_layer", "aten::_cudnn_rnn"), _recurrent),
-    "aten::_trilinear": _trilinear,
+    **dict.fromkeys(aten("mkldnn_rnn_layer _cudnn_rnn"), _recurrent),
+    **dict.fromkeys(aten("_trilinear"), _trilinear),
 }
 
 BIASES = {
-    **dict.fromkeys(("aten::convolution", "aten::_convolution"), 2),
-    **dict.fromkeys(("aten::addmm", "aten::_addmm_activation", "aten::addmv", "aten::baddbmm", "aten::addbmm"), 0),
+    **dict.fromkeys(aten("convolution _convolution"), 2),
+    **dict.fromkeys(aten("addmm addmv baddbmm addbmm _addmm_activation"), 0),
 }
 """Operators that may add a bias to their product, and the argument that it is."""
