@@ -81,7 +81,7 @@ class AccuracyTable:
         readme = root / "README.md"
         if self.readme and not readme.is_file():
             raise ValueError("write=True: must be asked for in the root of a checkout, where README.md is")
-        comparisons = compare(cells(self.name), read_results(results), self.selection.seeds or SEEDS)
+        comparisons = compare(cells(self.name), read_results(results), SEEDS)
         path = root / PAGES / f"{self.name}.md"
         yield write_page(path, self.page(self.name, comparisons))
         if self.figure and measured(comparisons):

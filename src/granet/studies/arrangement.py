@@ -9,8 +9,7 @@ from granet.studies.compare import Comparison, by_place
 
 def measured(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[Comparison]]:
     """The cells of each network and data set of which there are results."""
-    every = by_place(comparisons)
-    return {place: every[place] for place in by_place(one for one in comparisons if one.last)}
+    return {place: part for place, part in by_place(comparisons).items() if any(one.last for one in part)}
 
 
 def arranged(part: Sequence[Comparison]) -> tuple[Comparison | None, list[float], dict[str, list[Comparison]]]:

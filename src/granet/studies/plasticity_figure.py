@@ -25,7 +25,7 @@ TITLES = {"plasticity": "Pruning plasticity", "final": "Final performance gap"}
 
 def title(study: Study, measure: str, scope: str) -> str:
     """What a figure shows, in words."""
-    kind = "filters" if study.pattern == "filter" else "weights" if study.pattern == "weight" else study.pattern
+    kind = {"weight": "weights", "filter": "filters"}.get(study.pattern, study.pattern)
     unit = "epoch" if study.continue_epochs == 1 else "epochs"
     how = f"{study.continue_epochs} {unit} on" if measure == "plasticity" else "trained to the end"
     return f"{TITLES[measure]}, {how}: {study.recipe.model} on {study.recipe.data}, {scope} pruning of {kind}"

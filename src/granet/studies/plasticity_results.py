@@ -55,16 +55,11 @@ def points(study: Study, out: Path) -> list[Point]:
 
 def point_of(branch: Branch, out: Path) -> Point:
     """The result of a finished branch; the final gap also needs its finished trunk."""
-    summary = RunDir.find(out, branch.recipe).summary
-    assert summary is not None
-    accuracy = summary.test_accuracy
-    started = RunDir.find(out, branch.recipe).records[branch.epoch - 1]  # its records begin with those of its trunk
-    if branch.measure == "plasticity":
-        before = started.test_accuracy
-    else:
-        trunk = RunDir.find(out, branch.trunk).summary
-        assert trunk is not None
-        before = trunk.test_accuracy
+    run = RunDir.find(out, branch.recipe)
+    ended, started = run.summary, run.records[branch.epoch - 1]  # its records begin with those of its trunk
+    compared = started if branch.measure == "plasticity" else RunDir.find(out, branch.trunk).summary
+    assert ended is not None and compared is not None
+    after, before = ended.test_accuracy, compared.test_accuracy
     return Point(
         data=branch.trunk.data,
         model=branch.trunk.model,
@@ -78,9 +73,9 @@ def point_of(branch: Branch, out: Path) -> Point:
         learning_rate=started.lr,
         seed=branch.seed,
         accuracy_before=round(100 * before, 3),
-        accuracy_after=round(100 * accuracy, 3),
-        difference=round(100 * (accuracy - before), 3),
-        sparsity=round(summary.sparsity, 8),
+        accuracy_after=round(100 * after, 3),
+        difference=round(100 * (after - before), 3),
+        sparsity=round(ended.sparsity, 8),
         run=run_name(branch.recipe),
     )
 

@@ -70,14 +70,12 @@ class PlasticityTable:
         done = read_results(results)
         for trunk in self.study.trunks():
             row = done.get(run_name(trunk))
-            accuracy = f"ours {float(row['accuracy_last']):.2f}" if row else "ours -"
             sparsity = trunk.method_fields.get("sparsity", 0.0)
-            yield f"pre-trained {sparsity:<6g}seed {trunk.seed:<4}{'':<44}{_state(row):<10}{accuracy}"
+            yield _line(sparsity, trunk.seed, "", f"{float(row['accuracy_last']):.2f}" if row else None)
         for branch in self.study.branches():
             row = done.get(run_name(branch.recipe))
-            accuracy = f"ours {float(row['difference']):+.2f}" if row else "ours -"
             what = f"epoch {branch.epoch:<5}rate {branch.rate:<6g}{branch.regeneration} regeneration"
-            yield f"pre-trained {branch.sparsity:<6g}seed {branch.seed:<4}{what:<44}{_state(row):<10}{accuracy}"
+            yield _line(branch.sparsity, branch.seed, what, f"{float(row['difference']):+.2f}" if row else None)
 
     def write(self, results: Path, root: Path) -> Iterator[Path]:
         done = read_results(results)
@@ -143,5 +141,6 @@ def _title(study: Study) -> str:
     return title(study, study.measures[0], study.scopes[0])
 
 
-def _state(row: object) -> str:
-    return "measured" if row else "missing"
+def _line(sparsity: float, seed: int, what: str, ours: str | None) -> str:
+    state = "measured" if ours else "missing"
+    return f"pre-trained {sparsity:<6g}seed {seed:<4}{what:<44}{state:<10}ours {ours or '-'}"

@@ -66,7 +66,6 @@ def _draw(panels: Sequence[Paint], path: Path) -> None:
         handles, labels = axes.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
     drawing.legend(list(named.values()), list(named), loc="outside right upper", fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as temporary:
         drawing.savefig(temporary, dpi=120, metadata={"Software": None})
 

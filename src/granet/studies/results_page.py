@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
 from granet.studies.arrangement import arranged, measured
@@ -50,7 +50,7 @@ def page(table: str, comparisons: Sequence[Comparison]) -> str:
         parts.append(f"![accuracy against sparsity]({table}.png)\n")
     for (model, data), part in by_place(comparisons).items():
         parts.append(f"## {NAMES[model]} on {NAMES[data]}\n")
-        parts.append(_table(part))
+        parts.append(_table(part, "method", _cell, every_row=True))
         if printed and any(one.last for one in part):
             parts.append(_best_on_test_section(part))
             if compared := pairs_section(*arranged(part)[1:]):
@@ -81,14 +81,7 @@ def exceptions(comparisons: Sequence[Comparison]) -> list[str]:
 
 def headline(part: Sequence[Comparison]) -> str:
     """The short table of one network and data set: ours, with the paper's number beside it."""
-    dense, columns, rows = arranged(part)
-    lines = [(in_full(*part[0].cell.place), *(f"{column:.0%}" for column in columns))]
-    if dense is not None:
-        lines.append(("Dense", _short_cell(dense)))
-    for name, cells in rows.items():
-        if any(one.last for one in cells):
-            lines.append((name, *map(_short_cell, cells)))
-    return markdown_table(lines)
+    return _table(part, in_full(*part[0].cell.place), _short_cell, every_row=False)
 
 
 def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
@@ -114,15 +107,13 @@ def _pairs(parts: Mapping[tuple[str, str], Sequence[Comparison]]) -> str:
     return markdown_table(lines)
 
 
-def _table(part: Sequence[Comparison], every_row: bool = True) -> str:
+def _table(part: Sequence[Comparison], corner: str, cell: Callable[[Comparison], str], every_row: bool) -> str:
     """A line for each row, or for those that were run."""
     dense, columns, rows = arranged(part)
-    lines = [("method", *(f"{column:.0%}" for column in columns))]
-    if dense is not None and (every_row or dense.last):
-        lines.append(("Dense", _cell(dense)))
-    for name, cells in rows.items():
+    lines = [(corner, *(f"{column:.0%}" for column in columns))]
+    for name, cells in (({"Dense": [dense]} if dense else {}) | rows).items():
         if every_row or any(one.last for one in cells):
-            lines.append((name, *map(_cell, cells)))
+            lines.append((name, *map(cell, cells)))
     return markdown_table(lines)
 
 
@@ -132,7 +123,7 @@ def _best_on_test_section(part: Sequence[Comparison]) -> str:
     higher = f"in the median run {_higher(part):.2f} higher"
     parts = [
         f"By the paper's protocol, the best test epoch at the final sparsity ({higher}):\n",
-        _table(chosen, every_row=False),
+        _table(chosen, "method", _cell, every_row=False),
     ]
     own = [one.difference for one in chosen if one.difference is not None and one.cell.own_std is not None]
     if len(own) > 1:
