@@ -94,6 +94,21 @@ def test_put_together_weights_and_activations_are_rows_apart(kit: Kit) -> None:
     assert [(row.weights, row.dense) for row in rows] == [(20, 2 * 18 * 20), (0, 2 * 6 * (3 * 5 * 3 + 3 * 3 * 4))]
 
 
+def test_put_together_weights_of_different_sizes_are_rows_apart(kit: Kit) -> None:
+    a, b = torch.ones(3, 4), torch.zeros(2, 4)
+    model = kit.Apply(
+        lambda m, x: F.linear(x, torch.cat([m.a, m.b])) + F.linear(x, torch.cat([m.b, m.b, m.a]))[:, 2:], a, b
+    )
+    rows = flops(model, torch.ones(6, 4)).rows
+    assert [(row.weights, row.active, row.dense, row.sparse) for row in rows] == [
+        (20, 12, 240, 144),
+        (28, 12, 336, 144),
+    ]
+    both_ways = kit.Apply(lambda m, x: F.linear(x, w := torch.cat([m.a, m.b])) @ w, a, b)
+    (row,) = flops(both_ways, torch.ones(6, 4)).rows
+    assert (row.weights, row.active, row.dense, row.sparse) == (20, 12, 480, 288)
+
+
 def test_products_of_activations_have_no_weight(kit: Kit) -> None:
     model = kit.Apply(lambda m, x: (x * m.a) @ (x * m.a).mT, torch.zeros(1, 1, 4))
     (row,) = flops(model, torch.zeros(2, 3, 4)).rows

@@ -108,7 +108,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._provenance = provenance
         self._running = [""]
-        self._rows: dict[tuple[str, str, str | None, bool], _Row] = {}
+        self._rows: dict[tuple[str, str, str | None, int | None], _Row] = {}
         self._fixed: dict[tuple[str, str], int] = {}
         self._unknown: dict[str, None] = {}
 
@@ -198,8 +198,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         complex_numbers = any(t is not None and t.is_complex() for t in (product.left, product.right))
         dense = product.flops * (4 if complex_numbers else 1)  # a complex multiply-add is four real ones
         module = self._running[-1]
-        parameter = weight.parameter if weight else None
-        key = (self._layer_name(module, parameter), product.kind, parameter, weight is None)
+        parameter, size = (weight.parameter, weight.size) if weight else (None, None)
+        key = (self._layer_name(module, parameter), product.kind, parameter, size)  # a weight may have no name
         row = self._rows.setdefault(key, _Row(weight))
         row.dense += dense
         row.sparse += dense * weight.active // weight.used if weight and weight.used else dense
