@@ -108,6 +108,10 @@ def test_nothing_left_is_refused() -> None:
         names(two_blocks(), include=())
     with pytest.raises(ValueError, match="every convolution and linear weight of ModuleDict is frozen"):
         names(two_blocks().requires_grad_(False))
+    model = two_blocks()
+    model["stem"].requires_grad_(False)
+    with pytest.raises(ValueError, match=r"leave no weight that trains \(stem\.0\.weight, .*: frozen, requires_grad"):
+        names(model, include=("stem.*",))
 
 
 def test_a_weight_without_elements_is_left_out() -> None:

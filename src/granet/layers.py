@@ -136,12 +136,17 @@ def find_layers(
     known = f"convolution and linear weights here: {_some([one.names[0] for one in default])}"
     used: set[str] = set()
     chosen: list[_Candidate] = []
+    frozen: list[str] = []
     for one in candidates:
         if not one.default and not set(one.names) & set(include):
             continue
         hits, misses = _matching(include, one.names), _matching(exclude, one.names)
         used |= hits | misses
-        if hits and not misses and one.parameter.requires_grad and _has_elements(one.parameter, one.names[0]):
+        if not hits or misses:
+            continue
+        if not one.parameter.requires_grad:
+            frozen.append(one.names[0])
+        elif _has_elements(one.parameter, one.names[0]):
             _check_kind(one)
             chosen.append(one)
     for option, globs in (("include", include), ("exclude", exclude)):
@@ -159,7 +164,8 @@ def find_layers(
             raise ValueError(
                 f"model: every convolution and linear weight of {type(model).__name__} is frozen, requires_grad=False"
             )
-        raise ValueError(f"include={include!r}, exclude={exclude!r}: leave no weight; {known}")
+        hint = f" that trains ({_some(frozen)}: frozen, requires_grad=False)" if frozen else ""
+        raise ValueError(f"include={include!r}, exclude={exclude!r}: leave no weight{hint}; {known}")
     layers = [
         SparseLayer(one.names[0], one.parameter, index, seed, one.transposed_groups) for index, one in enumerate(chosen)
     ]
