@@ -170,7 +170,7 @@ def test_without_fields_a_dense_run_has_none_and_a_wrong_name_is_told() -> None:
     assert Recipe(method="dense") == Recipe().dense_twin()
     assert replace(Recipe(), seed=1) == Recipe(seed=1)
     assert run_name(Recipe(method="rigl")) == "digits-digits_net-rigl-0.9-seed0-281b751d"  # as ever
-    with pytest.raises(ValueError, match=r"^method='graent': must be one of dense, "):
+    with pytest.raises(ValueError, match=r"^method='graent': must be one of dense, .*did you mean 'granet'"):
         Recipe(method="graent")
 
 

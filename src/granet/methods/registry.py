@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 DENSE = "dense"
 """What recipes call training without a method."""
-OWN = "or package.module:Class of your own"
-"""How errors name what is allowed besides the names of methods."""
 
 
 @dataclass(frozen=True)
@@ -158,16 +156,22 @@ def method_name(method: Method) -> str:
     return next(names, type(method).__name__)
 
 
-def find_method(name: str) -> MethodInfo:
-    """The method of that name. One that is ``package.module:Class`` is imported, and is in the list from then on."""
+def find_method(name: str, *others: str) -> MethodInfo:
+    """The method of that name. One that is ``package.module:Class`` is imported, and is in the list from then on.
+
+    ``others`` are names of something else that the ValueError offers too.
+    """
     if isinstance(name, str) and ":" in name and name not in _METHODS:
         cls = _own_class(name)
         known = next((info for info in _METHODS.values() if info.cls is cls), None)
         _METHODS[name] = dataclasses.replace(known, name=name) if known else MethodInfo(name, cls, _summary(cls), "")
     if not isinstance(name, str) or name not in _METHODS:
-        near = get_close_matches(str(name), _METHODS, n=1)
+        names = (*others, *_METHODS)
+        near = get_close_matches(str(name), names, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"method={name!r}: must be one of {', '.join(_METHODS)}, {OWN}{hint}")
+        raise ValueError(
+            f"method={name!r}: must be one of {', '.join(names)}, or package.module:Class of your own{hint}"
+        )
     return _METHODS[name]
 
 
