@@ -114,6 +114,11 @@ def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density
     ValueError unless each is in [0, 1] and their mean over all weights within a tenth of ``density``: rounding could
     make up for more only by emptying layers.
     """
+    if not callable(distribution):
+        raise ValueError(
+            f"distribution={distribution!r}: must be a function of shapes and density, such as "
+            "granet.distributions.distribution('erk'), or None for a scope that ranks all layers together"
+        )
     given = list(distribution(shapes, density))
     if len(given) != len(shapes):
         raise ValueError(f"distribution: gave {len(given)} densities; must be one for each of {len(shapes)} layers")

@@ -92,6 +92,16 @@ def test_a_distribution_that_gives_no_shares_is_refused(
         net.sprout(0.5, lambda shapes, density: densities)
 
 
+@pytest.mark.parametrize("pattern", ["weight", "2x1"])
+def test_a_name_is_no_distribution(kit: Any, pattern: str) -> None:
+    """Methods have fields ``scope`` and ``distribution`` that are names; moves take functions."""
+    net: Any = kit.begin(make_net(kit.make().layers, 1, pattern, 0.5))
+    with pytest.raises(ValueError, match=r"distribution='erk': must be a function .*distribution\('erk'\)"):
+        net.sprout(0.5, "erk")
+    with pytest.raises(ValueError, match=r"distribution='global': must be a function .* None for a scope"):
+        net.prune_to(0.5, magnitude, "global")
+
+
 @pytest.mark.parametrize("sparsity", [-0.1, 1.5, float("nan")])
 def test_a_sparsity_that_is_no_share_is_refused(kit: Any, sparsity: float) -> None:
     net = kit.begin(kit.make())
