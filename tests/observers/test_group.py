@@ -7,14 +7,18 @@ import torch
 from torch import nn
 
 from granet.observers import OBSERVERS, Observers, without_masks
+from granet.observers.gradient_norm import GradientNorm  # noqa: F401 (named in a test)
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("rank", r"observe='rank': must be one of overlap, ever_active"),
+        ("rank", r"observe='rank': must be one of overlap, ever_active, .* or package\.module:Class"),
         ("overlap", r"observe='overlap': watches masks; give it the sparsifier"),
-        ("dormant", r"observe='dormant': looks at activations; give it a batch"),
+        ("dormant", r"observe='dormant': runs the model; give it a batch"),
+        ("nowhere:Mine", r"observe='nowhere:Mine': cannot import module 'nowhere'"),
+        ("torch.nn:Linear", r"observe='torch.nn:Linear': must be a class made from granet\.observers\.Observer"),
+        ("granet.observers:Observer", r"observe='granet.observers:Observer': must be .* with an epoch\(\) method"),
     ],
 )
 def test_what_is_missing_is_named(name: str, says: str) -> None:
@@ -25,6 +29,33 @@ def test_what_is_missing_is_named(name: str, says: str) -> None:
 def test_a_model_without_activations() -> None:
     with pytest.raises(ValueError, match=r"observe='effective_rank': finds no activation .* in Linear"):
         Observers(["effective_rank"], nn.Linear(2, 2), images=torch.ones(1, 2))
+
+
+def test_a_name_is_used_once() -> None:
+    own = "granet.observers.gradient_norm:GradientNorm"
+    observers = Observers([own, own, "gradient_norm"], nn.Linear(2, 2))
+    assert list(observers.state()) == ["GradientNorm", "gradient_norm"]
+    with pytest.raises(ValueError, match="must not have the name of another one, 'GradientNorm'"):
+        Observers([own, f"{__name__}:GradientNorm"], nn.Linear(2, 2))
+
+
+class Outputs(nn.Module):
+    """Two inputs, the second by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 4)
+
+    def forward(self, one: torch.Tensor, *, other: torch.Tensor) -> torch.Tensor:
+        return self.layer(one + other).relu()
+
+
+def test_a_model_with_several_inputs() -> None:
+    model = Outputs()
+    batch = {"one": torch.ones(3, 2), "other": torch.ones(3, 2)}
+    observers = Observers(["dormant"], model, images=batch)
+    silent = (model(**batch) == 0).all(0).double().mean().item()
+    assert observers.epoch()["dormant.silent"] == silent
 
 
 def test_a_state_of_other_observers() -> None:

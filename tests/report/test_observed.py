@@ -40,6 +40,16 @@ def test_a_figure_for_each_observer_with_its_last_values(make_run: Make, tmp_pat
     assert points(read_run(first), "dormant.share") == points(read_run(second), "overlap.kept") == ([], [])
 
 
+def test_more_figures_than_styles_are_drawn_in_parts(make_run: Make, tmp_path: Path) -> None:
+    figures = {f"Mine.figure_{number}": float(number) for number in range(6)}
+    write_report([observe(make_run(), *[figures] * 3)], tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    section = text[text.index("<h2>Observed</h2>") : text.index("<h2>Sparsity by layer</h2>")]
+    assert section.count("<figure>") == 2
+    assert "figure 3 dash-dotted." in section and "figure 4 solid, figure 5 dashed." in section
+    assert 'figure 3 3"' in section and ': figure 4 4, figure 5 5"' in section  # the last values, described
+
+
 def test_what_is_no_share_has_the_axis_on_the_right(make_run: Make) -> None:
     seen = [
         {"survival.alive": alive, "survival.age_at_death": age} for alive, age in ((1.0, 40.0), (0.5, 30.0), (0, 20))

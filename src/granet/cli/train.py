@@ -91,8 +91,8 @@ class Train:
     """Make a GPU repeat itself exactly, at some cost in speed."""
     observe: UseAppendAction[tuple[str, ...]] = ()
     """Watch the network change, one epoch at a time: `overlap`, `ever_active`, `survival`, `dead_filters`, `dormant`,
-    `gradient_norm` or `effective_rank`; may be given several times. What they see goes to `metrics.jsonl` and into
-    reports, and what each costs is in docs/observers.md."""
+    `gradient_norm`, `effective_rank`, or `package.module:Class` of your own; may be given several times. What they see
+    goes to `metrics.jsonl` and into reports, and what each costs is in docs/observers.md."""
     seed: int | None = None
     """Decides initial weights, order of the images and every random choice of a method."""
     device: str | None = None

@@ -13,7 +13,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from granet.observers.base import Watched
-from granet.probe.modes import in_mode
 
 T = TypeVar("T")
 
@@ -45,7 +44,6 @@ MOVERS = {
 """Functions that may move that dimension without changing the number of dimensions."""
 
 
-@torch.no_grad()
 def look_at_activations(watched: Watched, look: Callable[[Tensor], T]) -> list[T]:
     """Run the model once, in evaluation mode; what ``look`` returns for each activation, in the order of the calls.
 
@@ -53,9 +51,8 @@ def look_at_activations(watched: Watched, look: Callable[[Tensor], T]) -> list[T
     convolution, or the outputs of the linear layer, that the activation follows. Where dimensions were rearranged
     since, units are along dimension 1 of an output with four or more dimensions, and along the last one otherwise.
     """
-    assert watched.images is not None
-    with in_mode(watched.model, training=False), _Looking(look) as looking:
-        watched.model(watched.images)
+    with _Looking(look) as looking:
+        watched.run()
     seen: list[T] = looking.seen
     return seen
 

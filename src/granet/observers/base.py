@@ -11,22 +11,30 @@ import torch
 from torch import Tensor, nn
 
 from granet.layers import SparseLayer
+from granet.model_inputs import arguments
+from granet.probe.modes import in_mode
 from granet.sparsifier import Sparsifier
 from granet.tensors.packing import pack_bits, unpack_bits
 
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """A model in training. ``images`` are a batch that stays the same, for observers that look at activations."""
+    """A model in training. ``images`` are inputs that stay the same, for observers that run the model on a batch."""
 
     model: nn.Module
     sparsifier: Sparsifier | None = None
-    images: Tensor | None = None
+    images: Any = None
 
     @property
     def layers(self) -> list[SparseLayer]:
         """The sparse weights; none in a dense model."""
         return [] if self.sparsifier is None else list(self.sparsifier.layers.values())
+
+    def run(self) -> None:
+        """Run the model on the images, in evaluation mode and without gradients."""
+        positional, named = arguments(self.images)
+        with torch.no_grad(), in_mode(self.model, training=False):
+            self.model(*positional, **named)
 
     @property
     def device(self) -> torch.device:
@@ -47,6 +55,8 @@ class Observer(ABC):
     """It watches masks, so it has nothing to say about a dense model."""
     needs_images: ClassVar[bool] = False
     """It runs the model on a batch of images."""
+    needs_activations: ClassVar[bool] = False
+    """It looks at activations in that run, so it has nothing to say about a model without any."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched

@@ -26,6 +26,7 @@ class Dormant(Observer):
 
     cost: ClassVar[str] = "one forward pass of a small batch at the end of an epoch"
     needs_images: ClassVar[bool] = True
+    needs_activations: ClassVar[bool] = True
 
     def epoch(self) -> dict[str, float]:
         scores = torch.cat(look_at_activations(self.watched, dormancy))

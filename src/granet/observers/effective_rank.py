@@ -27,6 +27,7 @@ class EffectiveRank(Observer):
 
     cost: ClassVar[str] = "one forward pass of a small batch at the end of an epoch; for each layer units² x places"
     needs_images: ClassVar[bool] = True
+    needs_activations: ClassVar[bool] = True
 
     def epoch(self) -> dict[str, float]:
         ranks = look_at_activations(self.watched, lambda units: (effective_rank(units), min(units.shape)))

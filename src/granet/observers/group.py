@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import isabstract
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
+from granet.import_path import imported
 from granet.observers.activations import look_at_activations
 from granet.observers.base import Observer, Watched
 from granet.observers.dead_filters import DeadFilters
@@ -32,9 +34,9 @@ OBSERVERS: Mapping[str, type[Observer]] = {
 class Observers:
     """The observers of these names, switched on for a model in training.
 
-    Those that watch masks need ``sparsifier``; those that look at activations need ``images``, a batch for the model.
-    Call `after_step` after each ``optimizer.step()``, before the gradients are cleared, and `epoch` at the end of each
-    epoch; its keys are ``"observer.figure"``.
+    Those that watch masks need ``sparsifier``; those that look at activations need ``images``, a batch for the model
+    (a tuple is several inputs, a dict named ones). Call `after_step` after each ``optimizer.step()``, before the
+    gradients are cleared, and `epoch` at the end of each epoch; its keys are ``"observer.figure"``.
     """
 
     def __init__(
@@ -42,19 +44,26 @@ class Observers:
         names: Iterable[str],
         model: nn.Module,
         sparsifier: Sparsifier | None = None,
-        images: Tensor | None = None,
+        images: Any = None,
     ) -> None:
         self._sparsifier = sparsifier
         self._step = sparsifier.step if sparsifier is not None else 0
         watched = Watched(model, sparsifier, images)
         self._observers: dict[str, Observer] = {}
         for name in dict.fromkeys(names):
-            check_observer(name)
-            if OBSERVERS[name].needs_masks and sparsifier is None:
+            cls = find_observer(name)
+            label = name.rpartition(":")[2].replace(".", "_")
+            if label in self._observers:
+                raise ValueError(f"observe={name!r}: must not have the name of another one, {label!r}")
+            if cls.needs_masks and sparsifier is None:
                 raise ValueError(f"observe={name!r}: watches masks; give it the sparsifier")
-            if OBSERVERS[name].needs_images:
-                _check_activations(name, watched)
-            self._observers[name] = OBSERVERS[name](watched)
+            if cls.needs_images and images is None:
+                raise ValueError(f"observe={name!r}: runs the model; give it a batch of images")
+            if cls.needs_activations and not look_at_activations(watched, lambda units: None):
+                raise ValueError(
+                    f"observe={name!r}: finds no activation such as ReLU or GELU in {type(model).__name__}"
+                )
+            self._observers[label] = cls(watched)
 
     def after_step(self) -> None:
         """An optimizer step is done."""
@@ -69,7 +78,9 @@ class Observers:
 
     def epoch(self) -> dict[str, float]:
         """The available figures of the epoch just done."""
-        return {f"{name}.{key}": value for name, one in self._observers.items() for key, value in one.epoch().items()}
+        return {
+            f"{name}.{key}": float(value) for name, one in self._observers.items() for key, value in one.epoch().items()
+        }
 
     def state(self) -> dict[str, dict[str, Any]]:
         """What they need to continue: tensors and plain values."""
@@ -84,26 +95,32 @@ class Observers:
             observer.load(state[name])
 
 
+def find_observer(name: str) -> type[Observer]:
+    """The observer of that name; one that is ``package.module:Class`` is imported."""
+    check_observer(name)
+    if name in OBSERVERS:
+        return OBSERVERS[name]
+    cls = imported("observe", name)
+    if not (isinstance(cls, type) and issubclass(cls, Observer)) or isabstract(cls):
+        raise ValueError(
+            f"observe={name!r}: must be a class made from granet.observers.Observer, with an epoch() method"
+        )
+    return cls
+
+
 def check_observer(name: str) -> None:
-    """ValueError unless there is one of that name."""
-    if name not in OBSERVERS:
-        raise ValueError(f"observe={name!r}: must be one of {', '.join(OBSERVERS)}")
+    """ValueError unless there is one of that name; what is in a module of the user's own is not looked up."""
+    if name not in OBSERVERS and ":" not in name:
+        raise ValueError(
+            f"observe={name!r}: must be one of {', '.join(OBSERVERS)}, or package.module:Class of your own"
+        )
 
 
 def without_masks(names: Sequence[str]) -> tuple[str, ...]:
     """Those of them that also have something to say about a dense model."""
-    return tuple(name for name in names if not OBSERVERS[name].needs_masks)
+    return tuple(name for name in names if not find_observer(name).needs_masks)
 
 
 def need_images(names: Sequence[str]) -> bool:
     """Whether any of them runs the model on a batch."""
-    return any(OBSERVERS[name].needs_images for name in names)
-
-
-def _check_activations(name: str, watched: Watched) -> None:
-    if watched.images is None:
-        raise ValueError(f"observe={name!r}: looks at activations; give it a batch of images")
-    if not look_at_activations(watched, lambda units: None):
-        raise ValueError(
-            f"observe={name!r}: finds no activation such as ReLU or GELU in {type(watched.model).__name__}"
-        )
+    return any(find_observer(name).needs_images for name in names)

@@ -24,14 +24,14 @@ _OTHER_SCALE = {"survival.age_at_death": "mask updates", "effective_rank.last": 
 def observed_section(runs: Sequence[ShownRun]) -> list[str]:
     """The section as one piece of markup; nothing where nothing was observed."""
     panels = []
-    for index, (observer, figures) in enumerate(_figures(runs).items()):
+    for index, (observer, figures) in enumerate(_figures(runs)):
         paint = partial(_paint, observer=observer, figures=figures, runs=runs)
         lines = [
             f"{name.replace('_', ' ')} {_STYLES[style]}{_side(observer, name)}"
             for name, style in zip(figures, _STYLES, strict=False)
         ]
         title = observer.replace("_", " ").capitalize()
-        told = [f"{run.name}: {last}" for run in runs if (last := _last(run, observer))]
+        told = [f"{run.name}: {last}" for run in runs if (last := _last(run, observer, figures))]
         described = f"{title} by epoch. At the end: {'; '.join(told)}"
         panels.append(figure(svg(paint, PANEL, f"observed{index}", described), f"{title}: {', '.join(lines)}."))
     if not panels:
@@ -39,15 +39,19 @@ def observed_section(runs: Sequence[ShownRun]) -> list[str]:
     return ['<h2>Observed</h2>\n<div class="figures">\n' + "".join(panels) + "\n</div>"]
 
 
-def _figures(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
-    """For each observer the names of its figures, in the order they were first written."""
+def _figures(runs: Sequence[ReportedRun]) -> list[tuple[str, list[str]]]:
+    """Each observer with the names of its figures, in the order they were first written; more than styles in parts."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
         for record in run.records:
             for key in record.observed or {}:
                 observer, _, name = key.partition(".")
                 found.setdefault(observer, {})[name] = None
-    return {observer: list(names) for observer, names in found.items()}
+    return [
+        (observer, list(names)[start : start + len(_STYLES)])
+        for observer, names in found.items()
+        for start in range(0, len(names), len(_STYLES))
+    ]
 
 
 def points(run: ReportedRun, key: str) -> tuple[list[int], list[float]]:
@@ -57,7 +61,7 @@ def points(run: ReportedRun, key: str) -> tuple[list[int], list[float]]:
 
 
 def _paint(axes: Axes, observer: str, figures: Sequence[str], runs: Sequence[ShownRun]) -> None:
-    styles = dict(zip(figures, _STYLES, strict=False))  # no observer has more figures than there are styles
+    styles = dict(zip(figures, _STYLES, strict=False))
     other = [label for key, label in _OTHER_SCALE.items() if key in {f"{observer}.{name}" for name in figures}]
     right = axes.twinx() if other else None
     if right is not None:
@@ -80,10 +84,10 @@ def _side(observer: str, name: str) -> str:
     return " (right axis)" if f"{observer}.{name}" in _OTHER_SCALE else ""
 
 
-def _last(run: ReportedRun, observer: str) -> str:
-    """The newest value of each of an observer's figures, in words."""
+def _last(run: ReportedRun, observer: str, figures: Sequence[str]) -> str:
+    """The newest value of each of these figures, in words."""
     newest = {
         key: value for record in run.records for key, value in (record.observed or {}).items() if value is not None
     }
-    own = {key: value for key, value in newest.items() if key.partition(".")[0] == observer}
-    return ", ".join(f"{key.partition('.')[2].replace('_', ' ')} {value:.4g}" for key, value in own.items())
+    own = {name: newest[key] for name in figures if (key := f"{observer}.{name}") in newest}
+    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in own.items())

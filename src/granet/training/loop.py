@@ -264,7 +264,7 @@ class Training:
         with fitting(self.recipe):
             if self._average:
                 self._average.model.load_state_dict(state["average"] or self.model.state_dict())
-            self._feed.train.random_state = self._drawn_from = state["batches"].cpu()
+            self._drawn_from = state["batches"].cpu()
             self._batch, self._seconds = state["batch"], state["seconds"]
             self._totals.copy_(state["totals"])
             torch.set_rng_state(state["random"].cpu())
