@@ -70,6 +70,9 @@ def test_fewer_and_more_layers(kit: Kit) -> None:
     model = kit.net()
     model.append(nn.Linear(4, 4))
     refused(kit, start(model)[2].state_dict(), r"7\.weight.*another model")
+    model = kit.net()
+    model[6].requires_grad_(False)
+    refused(kit, start(model)[2].state_dict(), r"6\.weight'\]=None: .* has \[4, 8\] \(None: .* frozen weights are not")
 
 
 def test_another_method(kit: Kit) -> None:

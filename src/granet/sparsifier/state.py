@@ -90,7 +90,8 @@ def read_state(
     for name in [*shapes, *state["shapes"]]:
         here, there = shapes.get(name), state["shapes"].get(name)
         if here != there:
-            raise ValueError(f"state['shapes'][{name!r}]={there}: is of another model, this one has {here}")
+            absent = " (None: not sparsified; frozen weights are not)" if None in (here, there) else ""
+            raise ValueError(f"state['shapes'][{name!r}]={there}: is of another model, this one has {here}{absent}")
     return SavedState(
         step=state["step"],
         seed=state["seed"],
