@@ -31,7 +31,7 @@ class OptimizerState:
         for layer in layers:
             state = self._optimizer.state.get(layer.weight)
             if state:
-                fresh = self._fresh[layer.weight]
+                fresh = self._fresh.get(layer.weight, {})  # a frozen bias may have joined the optimizer since
                 for key, tensor in _per_weight(state, layer.weight):
                     yield layer, tensor, fresh.get(key, 0.0)
 

@@ -215,6 +215,23 @@ def test_a_frozen_bias_of_a_dropped_filter_is_zero_too(kit: Kit) -> None:
     assert torch.equal((model[2].weight != 0).flatten(2).any(2).any(0), alive)
 
 
+def test_a_frozen_bias_may_be_trained_later(kit: Kit) -> None:
+    model = kit.make("plain")
+    model[0].bias.requires_grad_(False)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
+    method = granet.GMP(sparsity=0.5, every=1, pattern="filter")
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=8, exclude=("4.weight",))
+    optimizer.add_param_group({"params": [model[0].bias.requires_grad_()]})
+    for step in range(8):
+        optimizer.zero_grad()
+        kit.loss(model, kit.images(8, step)).backward()
+        optimizer.step()
+    dropped = ~sparsifier.masks["0.weight"].flatten(1).any(1)
+    assert dropped.any()
+    assert not model[0].bias[dropped].any()
+    assert not optimizer.state[model[0].bias]["momentum_buffer"][dropped].any()
+
+
 @pytest.mark.parametrize("inputs", [6, 8])
 def test_a_weight_tied_to_a_transposed_one_has_the_filters_of_that_alone(inputs: int) -> None:
     class Autoencoder(nn.Module):
