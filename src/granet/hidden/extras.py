@@ -89,13 +89,11 @@ class ExtraParameters:
     def release(self) -> None:
         """Stop training them. Their groups stay, empty: a learning-rate scheduler relies on their number."""
         groups = _groups(self._optimizer)
-        for _, extra in chain.from_iterable(self._children):
-            if extra in groups:
-                group = groups[extra]
-                group.update([(name, []) for name in _OWN & group.keys()], **{_EMPTIED: True})
-        self._children.clear()
         for extra in self._extras:
+            if (group := groups.get(extra)) is not None:
+                group.update([(name, []) for name in _OWN & group.keys()], **{_EMPTIED: True})
             self._optimizer.state.pop(extra, None)
+        self._children.clear()
 
 
 def drop_emptied(optimizer: Optimizer) -> None:
