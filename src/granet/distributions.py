@@ -142,55 +142,47 @@ def kept(size: int, sparsity: float) -> int:
     return size - round(size * float(sparsity))  # in single precision the product would be off by some weights
 
 
-def counts(shapes: Sequence[Shape], densities: Sequence[float], total: int, floor: int = 0) -> list[int]:
-    """Whole numbers nearest to ``densities`` whose sum is exactly ``total``, each at least ``floor``.
+def counts(
+    shapes: Sequence[Shape],
+    densities: Sequence[float],
+    total: int,
+    floor: int = 0,
+    quanta: Sequence[int] | None = None,
+) -> list[int]:
+    """Whole numbers nearest to ``densities`` whose sum is ``total``, each at least ``floor``.
 
     Rounded by largest remainder; a layer smaller than ``floor`` is kept whole. What floors add is taken from layers
     that are not dense, as far as these have enough.
-    """
-    sizes = [math.prod(shape) for shape in shapes]
-    floors = [min(floor, size) for size in sizes]
-    if not sum(floors) <= total <= sum(sizes):
-        raise ValueError(f"total={total}: must lie between {sum(floors)} (floor={floor} per layer) and {sum(sizes)}")
-    exact = [density * size for density, size in zip(densities, sizes, strict=True)]
-    result = [min(max(int(value), low), size) for value, low, size in zip(exact, floors, sizes, strict=True)]
-    while difference := total - sum(result):
-        step = 1 if difference > 0 else -1
-        movable = [i for i in range(len(sizes)) if floors[i] <= result[i] + step <= sizes[i]]
-        movable = [i for i in movable if step > 0 or densities[i] < 1] or movable
-        movable.sort(key=lambda i: step * (result[i] - exact[i]))
-        for i in movable[: abs(difference)]:
-            result[i] += step
-    return result
 
+    With ``quanta``, each layer has a multiple of its own quantum, and the sum is as near to ``total`` as one quantum
+    more or less brings it.
 
-def whole_counts(
-    sizes: Sequence[int], quanta: Sequence[int], densities: Sequence[float], total: int, floor: int = 0
-) -> list[int]:
-    """Multiples of ``quanta`` nearest to ``densities``, whose sum is as near to ``total`` as single quanta allow.
-
-    The same as :func:`counts` for weights that come in quanta: each layer is rounded down, then layers get one quantum
-    more, largest remainder first, as long as this brings the sum nearer. Each layer keeps at least ``floor`` weights.
-
-    >>> whole_counts([40, 60], [10, 4], [0.5, 0.5], total=50)
+    >>> counts([(40,), (60,)], [0.5, 0.5], total=50, quanta=[10, 4])
     [20, 28]
     """
+    sizes = [math.prod(shape) for shape in shapes]
+    quanta = quanta or [1] * len(sizes)
     floors = [-(-min(floor, size) // quantum) * quantum for size, quantum in zip(sizes, quanta, strict=True)]
+    if not sum(floors) <= total <= sum(sizes):
+        raise ValueError(f"total={total}: must lie between {sum(floors)} (floor={floor} per layer) and {sum(sizes)}")
     exact = [density * size / quantum for density, size, quantum in zip(densities, sizes, quanta, strict=True)]
     result = [
         min(max(int(number) * quantum, low), size)
         for number, quantum, low, size in zip(exact, quanta, floors, sizes, strict=True)
     ]
-    while difference := total - sum(result):
-        step = 1 if difference > 0 else -1
+    while away := total - sum(result):
+        step = 1 if away > 0 else -1
         movable = [
             i
             for i, quantum in enumerate(quanta)
-            if floors[i] <= result[i] + step * quantum <= sizes[i] and quantum < 2 * abs(difference)
+            if floors[i] <= result[i] + step * quantum <= sizes[i] and quantum < 2 * abs(away)
         ]
         movable = [i for i in movable if step > 0 or densities[i] < 1] or movable
         if not movable:
             break
-        best = min(movable, key=lambda i: step * (result[i] / quanta[i] - exact[i]))
-        result[best] += step * quanta[best]
+        movable.sort(key=lambda i: step * (result[i] / quanta[i] - exact[i]))
+        for i in movable:
+            if quanta[i] < 2 * step * away:  # it brings the sum nearer
+                result[i] += step * quanta[i]
+                away -= step * quanta[i]
     return result

@@ -36,6 +36,18 @@ def test_sprouting_is_random_and_repeatable(kit: Any) -> None:
     assert not all(map(torch.equal, kit.masks(first), kit.masks(other)))
 
 
+def test_sprouting_again_thins_what_is_left(kit: Any) -> None:
+    net = kit.begin(kit.sprouted(0.5))
+    net.sprout(0.8, distribution("erk"))
+    net.commit()
+    assert net.active.tolist() == net.shares(0.8, distribution("erk"))
+    kit.check_books(net)
+    kit.begin(net, 2).sprout(0.3, distribution("erk"))  # sparser already
+    net.commit()
+    assert net.active.tolist() == net.shares(0.8, distribution("erk"))
+    kit.check_books(net)
+
+
 def test_every_position_is_as_likely_as_any_other(kit: Any) -> None:
     hits = torch.zeros(8, 3, 3, 3)
     for seed in range(400):
@@ -48,6 +60,9 @@ def test_every_position_is_as_likely_as_any_other(kit: Any) -> None:
 def test_shares_that_cannot_be_are_refused(kit: Any) -> None:
     with pytest.raises(ValueError, match=r"total=3: must lie between 6 .floor=2"):
         kit.make(floor=2).shares(1 - 3 / 336, distribution("erk"))
+    blocks = make_net(kit.make([(8, 4), (8, 4)]).layers, 1, "4x1", 0.5)
+    with pytest.raises(ValueError, match=r"total=6: must lie between 8 .floor=1"):
+        blocks.shares(1 - 6 / 64, distribution("erk"))
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.77, 0.95])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import granet
-from granet.distributions import counts, whole_counts
+from granet.distributions import counts
 from granet.layers import SparseLayer, find_layers
 from granet.patterns import FILTERS, Blocks, Groups, check_fit, parse_pattern
 
@@ -257,9 +257,9 @@ LAYERS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 12), st.floats(0, 
 def test_counts_in_quanta_are_as_near_as_a_single_quantum_brings_them(layers, share: float, floor: int) -> None:
     quanta, densities = [q for q, _, _ in layers], [d for _, _, d in layers]
     sizes = [q * number for q, number, _ in layers]
-    total = round(share * sum(sizes))
-    result = whole_counts(sizes, quanta, densities, total, floor)
     floors = [math.ceil(min(floor, size) / q) * q for size, q in zip(sizes, quanta, strict=True)]
+    total = sum(floors) + round(share * (sum(sizes) - sum(floors)))
+    result = counts([(size,) for size in sizes], densities, total, floor, quanta)
     for count, size, quantum, low in zip(result, sizes, quanta, floors, strict=True):
         assert count % quantum == 0
         assert low <= count <= size
@@ -271,30 +271,21 @@ def test_counts_in_quanta_are_as_near_as_a_single_quantum_brings_them(layers, sh
             assert abs(away + quantum) >= -away
 
 
-@given(st.lists(st.tuples(st.integers(1, 60), st.floats(0, 1)), min_size=1, max_size=6), st.integers(0, 2))
-def test_counts_in_quanta_of_one_sum_to_the_total(layers, floor: int) -> None:
-    sizes, densities = [size for size, _ in layers], [density for _, density in layers]
-    total = max(round(sum(size * density for size, density in layers)), sum(min(floor, size) for size in sizes))
-    one = whole_counts(sizes, [1] * len(sizes), densities, total, floor)
-    assert sum(one) == total
-    assert sum(one) == sum(counts([(size,) for size in sizes], densities, total, floor))
-
-
 def test_counts_in_quanta_by_hand() -> None:
     # exact quanta 4.6, 2.5, 7.3: down to 4, 2, 7 = 4*5 + 2*4 + 7*2 = 42; the total 47 is 5 away
     # first the remainder 0.6 gets a quantum of 5, then nothing is nearer
-    assert whole_counts([50, 40, 20], [5, 4, 2], [0.46, 0.25, 0.73], total=47) == [25, 8, 14]
-    assert whole_counts([50, 40, 20], [5, 4, 2], [0.46, 0.25, 0.73], total=51) == [25, 12, 14]
+    assert counts([(50,), (40,), (20,)], [0.46, 0.25, 0.73], total=47, quanta=[5, 4, 2]) == [25, 8, 14]
+    assert counts([(50,), (40,), (20,)], [0.46, 0.25, 0.73], total=51, quanta=[5, 4, 2]) == [25, 12, 14]
 
 
 def test_the_largest_remainder_is_the_largest_share_of_a_quantum() -> None:
     """3.4 quanta of 8 and 2.75 of 2: the second layer gets one more, and, as the first would overshoot, another."""
-    assert whole_counts([40, 22], [8, 2], [27.5 / 40, 5.5 / 22], total=33) == [24, 8]
+    assert counts([(40,), (22,)], [27.5 / 40, 5.5 / 22], total=33, quanta=[8, 2]) == [24, 8]
 
 
 def test_quanta_for_a_floor_are_not_taken_from_a_dense_layer() -> None:
-    assert whole_counts([16, 40, 40], [4, 4, 4], [1.0, 0.05, 0.75], total=48, floor=8) == [16, 8, 24]
-    assert whole_counts([8, 8], [4, 4], [1.0, 0.0], total=8, floor=4) == [4, 4]  # but for want of others
+    assert counts([(16,), (40,), (40,)], [1.0, 0.05, 0.75], total=48, floor=8, quanta=[4, 4, 4]) == [16, 8, 24]
+    assert counts([(8,), (8,)], [1.0, 0.0], total=8, floor=4, quanta=[4, 4]) == [4, 4]  # but for want of others
 
 
 def test_a_block_of_many_weights_loses_none_of_them_to_rounding() -> None:

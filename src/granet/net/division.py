@@ -32,13 +32,25 @@ def divide(total: Tensor, shares: Tensor, room: Tensor, quanta: Tensor | None = 
     shares = shares.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
     shares = torch.where(shares.sum() > 0, shares, room.double())
     exact = torch.minimum(_level(total, shares, room) * shares, room.double())
+    result = rounded(exact, quanta, total)
+    return result + nearest_multiple(fill(result, room, total) - result, quanta)
+
+
+def rounded(exact: Tensor, quanta: Tensor, total: Tensor) -> Tensor:
+    """Multiples of ``quanta``: all numbers rounded down, then up where the remainder is largest.
+
+    As many are rounded up as bring the sum nearest to ``total``; the earlier comes first among equals.
+    """
     down = (exact / quanta).floor().long() * quanta
-    more = quanta * (down < room)
+    added = torch.where(exact > down, quanta, 0)  # by rounding up
     order = ((exact - down) / quanta).argsort(descending=True, stable=True)
-    sums = pad(more[order].cumsum(0), (1, 0)) + down.sum()
-    result = down + more * (order.argsort() < (sums - total).abs().argmin())
-    rest = fill(result, room, total) - result
-    return result + (rest + (quanta - 1) // 2) // quanta * quanta
+    sums = pad(added[order].cumsum(0), (1, 0)) + down.sum()
+    return down + added * (order.argsort() < (sums - total).abs().argmin())
+
+
+def nearest_multiple(numbers: Tensor, quanta: Tensor | int) -> Tensor:
+    """The multiples of ``quanta`` nearest to these whole numbers; of two, the smaller."""
+    return (numbers + (quanta - 1) // 2) // quanta * quanta
 
 
 def _level(total: Tensor, shares: Tensor, room: Tensor) -> Tensor:

@@ -12,10 +12,9 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from granet.distributions import Distribution, Uniform, kept, layer_densities, whole_counts
+from granet.distributions import Distribution, Uniform, kept
 from granet.layers import SparseLayer
 from granet.net.pattern_ranking import BlockRanking, GroupRanking
-from granet.net.proposal import checked_share
 from granet.net.sparse_net import SparseNet
 from granet.patterns import Blocks, Groups, Units, check_fit, parse_pattern
 from granet.scores import Score
@@ -52,12 +51,6 @@ class PatternNet(SparseNet, Generic[P]):
         self.pattern: P = pattern
         self._quanta = [pattern.quantum(layer) for layer in self.layers]
 
-    def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
-        total = kept(self.numel, sparsity)
-        sizes = [layer.numel for layer in self.layers]
-        densities = layer_densities(distribution, self.shapes, total / self.numel)
-        return whole_counts(sizes, self._quanta, densities, total, self.floor)
-
     def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
         if not self.pattern.holds(layer, mask):
             raise ValueError(f"it breaks pattern={self.pattern.text!r}")
@@ -90,11 +83,6 @@ class BlockNet(PatternNet[Blocks]):
     def _rank(self, score: Score, candidates: Candidates) -> Ranking:
         sizes = [self._quanta[layer.index] for layer in self.movable]
         return BlockRanking(self._scores(score), self._proposed, sizes, candidates)
-
-    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
-        """That share of each layer's active blocks."""
-        quanta = self.quanta
-        return rounding((self.counts // quanta).double() * checked_share(ratio)).long() * quanta * self.accept
 
 
 class GroupNet(PatternNet[Groups]):

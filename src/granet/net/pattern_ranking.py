@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from granet.layers import SparseLayer
+from granet.net.division import nearest_multiple, rounded
 from granet.patterns import Groups
 from granet.selection import Candidates, rank
 from granet.tensors.transfer import constant
@@ -35,8 +36,8 @@ class BlockRanking:
         sizes = constant(self._sizes, floors.device)
         floors = floors // sizes
         if len(set(self._sizes)) == 1:
-            nearest = (total + (self._sizes[0] - 1) // 2) // self._sizes[0]
-            return self._blocks.global_counts(nearest, floors) * sizes
+            size = self._sizes[0]
+            return self._blocks.global_counts(nearest_multiple(total, size) // size, floors) * sizes
         return self._nearest(total, floors, sizes) * sizes
 
     def _nearest(self, total: Tensor, floors: Tensor, sizes: Tensor) -> Tensor:
@@ -93,19 +94,10 @@ class GroupRanking:
             mask.copy_(self._pattern.join(layer, chosen).reshape(-1))
 
     def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
-        """As for single weights, then rounded to whole quanta: up where the remainder is largest.
-
-        As many layers are rounded up as bring the sum nearest to ``total``.
-        """
-        device = floors.device
-        quanta = constant([self._pattern.quantum(layer) for layer in self._layers], device)
+        """As for single weights, then rounded to whole quanta."""
+        quanta = constant([self._pattern.quantum(layer) for layer in self._layers], floors.device)
         free = rank(self._scores, self._masks, "active").global_counts(total, floors)
-        down = free // quanta * quanta
-        added = torch.where(free > down, quanta, 0)  # by rounding up
-        order = ((free - down) / quanta).argsort(descending=True, stable=True)
-        sums = pad(added[order].cumsum(0), (1, 0)) + down.sum()
-        up = torch.arange(len(order), device=device) < (sums - total).abs().argmin()
-        return down + added * torch.zeros_like(up).scatter_(0, order, up)
+        return rounded(free.double(), quanta, total)
 
 
 def best_of_rows(scores: Tensor, candidates: Tensor, counts: Tensor) -> Tensor:

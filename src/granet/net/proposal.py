@@ -209,9 +209,11 @@ class ProposedMasks:
         return self._rank(score if self.dense_gradients else _without_gradient(score), "inactive")
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
-        """That share of each layer's active weights, in double precision."""
-        share = torch.tensor(checked_share(ratio), dtype=torch.float64, device="cpu")
-        return rounding(self.counts * share).long() * self.accept
+        """That share of each layer's active units, as a number of weights."""
+        if not -1e-9 < ratio < 1 + 1e-9:  # a method's own schedule may be off by rounding
+            raise ValueError(f"ratio={ratio!r}: must be in [0, 1], a share of the active weights")
+        sizes, share = self._unit_sizes, min(max(float(ratio), 0.0), 1.0)
+        return rounding((self.counts // sizes).double() * share).long() * sizes * self.accept
 
     @property
     def units(self) -> Units:
@@ -249,11 +251,6 @@ class ProposedMasks:
         """The proposed masks, flat, with an entry for each weight."""
         return self._proposed
 
-    def _whole(self, counts: Tensor) -> Tensor:
-        """The nearest counts that the layers can have."""
-        quanta = self.quanta
-        return (counts + (quanta - 1) // 2) // quanta * quanta
-
 
 def _without_gradient(score: Score) -> Score:
     """The same score, but reading ``layer.gradient`` is an error: it is zero wherever a weight may grow."""
@@ -277,13 +274,6 @@ def check_numbers(layer: SparseLayer, values: Tensor, accept: Tensor) -> None:
             "lower the learning rate or clip the gradients"
         )
     raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must not be NaN")
-
-
-def checked_share(ratio: float) -> float:
-    """``ratio``, clipped to [0, 1]: a method's own schedule may be off by rounding."""
-    if not -1e-9 < ratio < 1 + 1e-9:
-        raise ValueError(f"ratio={ratio!r}: must be in [0, 1], a share of the active weights")
-    return min(max(ratio, 0.0), 1.0)
 
 
 def _change(

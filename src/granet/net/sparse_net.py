@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from granet.distributions import Distribution, counts, kept, layer_densities
-from granet.net.division import divide
+from granet.net.division import divide, nearest_multiple
 from granet.net.proposal import ProposedMasks, flat_copies
 from granet.scores import Score, magnitude, random
 from granet.selection import fill
@@ -29,8 +29,7 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def sprout(self, sparsity: float, distribution: Distribution) -> None:
         """Random masks with exact layer counts, the start of sparse-to-sparse training."""
-        self._begin_thinning(random)
-        self.counts = to_device(self.shares(sparsity, distribution), self.device)
+        self.prune_to(sparsity, random, distribution)
 
     @torch.no_grad()
     def prune_to(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
@@ -46,7 +45,7 @@ class SparseNet(ProposedMasks):
         else:
             shares = self._of_movable(to_device(self.shares(sparsity, scope), self.device))
             # A share may be rounded to more than its layer has left; the other layers then keep the difference.
-            budget = self._whole(fill(torch.minimum(shares, before), before, shares.sum()))
+            budget = nearest_multiple(fill(torch.minimum(shares, before), before, shares.sum()), self.quanta)
         self.counts = torch.where(self.accept, budget, before)
         self.pruned = self.pruned + (before - self.counts).sum()
 
@@ -102,10 +101,7 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def grow_to_floor(self, score: Score) -> None:
         """Let layers with fewer active weights than the floor grow to it, by the largest scores."""
-        self._finish_thinning()
-        missing = (self._floors - self.counts).clamp(min=0)
-        self._rank_to_grow(score).select(missing)
-        self.counts = self.counts + missing
+        self._grow((self._floors - self.counts).clamp(min=0), score)
 
     @torch.no_grad()
     def regenerate(
@@ -167,7 +163,7 @@ class SparseNet(ProposedMasks):
         """The whole numbers of weights that the layers keep; ValueError if there is no such division."""
         total = kept(self.numel, sparsity)
         densities = layer_densities(distribution, self.shapes, total / self.numel)
-        return counts(self.shapes, densities, total, self.floor)
+        return counts(self.shapes, densities, total, self.floor, self._quanta)
 
     # What a method may want to know before it moves; all are tensors with an entry for each movable layer.
 
