@@ -118,3 +118,11 @@ def test_the_largest_singular_value_is_not_underestimated() -> None:
     found = largest_singular_value(weight, [keep(part, weight, False, 0.1) for part in inputs.split(10)])
     exact = float(torch.linalg.matrix_norm(inputs, 2))
     assert exact <= found <= 1.06 * exact
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3)])
+def test_weights_that_are_all_the_same_negative_number(shape: tuple[int, int]) -> None:
+    weight = torch.full(shape, -0.7).double()
+    inputs = torch.linalg.qr(torch.randn(20, shape[1], generator=generator()).double())[0]
+    found = least_weights(weight, [keep(inputs, weight, False, 0.1)], 0.1, 200)
+    assert torch.allclose(found, torch.full_like(weight, -0.63))

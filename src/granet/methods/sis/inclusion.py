@@ -100,7 +100,7 @@ def least_weights(
 
 def largest_singular_value(weight: Tensor, constraints: Sequence[Constraint], iterations: int = 20) -> float:
     """Of the linear map from W to all z, by the power method; a few percent more, to be on the safe side."""
-    direction = torch.ones_like(weight) + weight / weight.abs().amax()
+    direction = torch.ones_like(weight) + weight / (2 * weight.abs().amax())  # has no zeros, whatever the signs
     for _ in range(iterations):
         direction = direction / direction.norm()
         image = torch.zeros_like(weight)
