@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parameter import UninitializedParameter, is_lazy
+from torch.nn.parameter import is_lazy
 
 from granet.tensors.row import Row, kinds, nonzero, sizes
 
@@ -146,8 +146,9 @@ def find_layers(
             continue
         if not one.parameter.requires_grad:
             frozen.append(one.names[0])
-        elif _has_elements(one.parameter, one.names[0]):
-            _check_kind(one)
+            continue
+        _check_kind(one)
+        if one.parameter.numel() > 0:
             chosen.append(one)
     for option, globs in (("include", include), ("exclude", exclude)):
         for glob in globs:
@@ -204,13 +205,18 @@ def _candidates(model: nn.Module) -> list[_Candidate]:
 
 
 def _check_kind(one: _Candidate) -> None:
-    if one.parameter.ndim < 2 or not one.parameter.is_floating_point():
+    parameter, name = one.parameter, one.names[0]
+    if is_lazy(parameter):
+        raise ValueError(f"model: {name!r} has no shape yet; run one forward pass before sparsifying")
+    if hasattr(parameter, "__tensor_flatten__"):  # a wrapper around other tensors, such as a shard
+        raise ValueError(f"model: {name!r} is a {type(parameter).__name__}; only plain tensors can be sparsified")
+    if parameter.ndim < 2 or not parameter.is_floating_point():
         must = "must be a floating-point weight of two or more dimensions"
         if one.default:
-            raise ValueError(f"model: {one.names[0]!r} {must}; exclude={one.names[0]!r} leaves it dense")
-        raise ValueError(f"include={one.names[0]!r}: {must}")
+            raise ValueError(f"model: {name!r} {must}; exclude={name!r} leaves it dense")
+        raise ValueError(f"include={name!r}: {must}")
     if one.sparse_gradients and not one.default:  # if tied to a linear layer, its gradient is dense
-        raise ValueError(f"include={one.names[0]!r}: its gradients would be sparse tensors; give it sparse=False")
+        raise ValueError(f"include={name!r}: its gradients would be sparse tensors; give it sparse=False")
 
 
 def lay_in_a_row(layers: Sequence[SparseLayer]) -> None:
@@ -233,14 +239,6 @@ def _globs(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
         if not isinstance(glob, str):
             raise ValueError(f"{option}={glob!r}: must be a glob over parameter names, such as 'features.*'")
     return globs
-
-
-def _has_elements(parameter: nn.Parameter, name: str) -> bool:
-    if isinstance(parameter, UninitializedParameter) or is_lazy(parameter):
-        raise ValueError(f"model: {name!r} has no shape yet; run one forward pass before sparsifying")
-    if hasattr(parameter, "__tensor_flatten__"):  # a wrapper around other tensors, such as a shard
-        raise ValueError(f"model: {name!r} is a {type(parameter).__name__}; only plain tensors can be sparsified")
-    return parameter.numel() > 0
 
 
 def _matching(globs: Sequence[str], names: Sequence[str]) -> set[str]:
