@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from granet.checks import check_choice, check_rate
 from granet.clock import Clock
 from granet.methods.base import Method, register
@@ -82,5 +80,4 @@ class PruneAndRegenerate(PruneOnce):
         return range(1, 2)
 
     def update(self, net: SparseNet, clock: Clock) -> None:
-        lost = net.memory["pruned"]
-        net.grow(lost[torch.tensor([layer.index for layer in net.movable], device=lost.device)], gradient)
+        net.grow(net.of_movable(net.memory["pruned"]), gradient)

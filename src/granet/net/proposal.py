@@ -73,7 +73,7 @@ class ProposedMasks:
         masks = self._flat_masks
         self._masks = masks if all_move else [masks[layer.index] for layer in movable]  # written to by commit()
         self._proposed: Sequence[Tensor] = self._present()
-        self.counts = self._of_movable(self.active)
+        self.counts = self.of_movable(self.active)
         """Active weights of each movable layer, as proposed."""
         self._thinning: tuple[Score, Ranking] | None = None
         """A selection that was put off: the proposed weights, ranked by a score, still to be thinned to ``counts``."""
@@ -140,8 +140,8 @@ class ProposedMasks:
         self.__dict__.update(state)
         lay_in_a_row(self.layers)
 
-    def _of_movable(self, numbers: Tensor) -> Tensor:
-        """Of numbers for all layers, those of the movable ones."""
+    def of_movable(self, numbers: Tensor) -> Tensor:
+        """Of numbers for all layers, such as a method may keep, those of the movable ones."""
         return numbers if self._index is None else numbers[self._index]
 
     # Every weight that was ever active, for methods that ask for it (ITOP).

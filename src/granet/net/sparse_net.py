@@ -43,7 +43,7 @@ class SparseNet(ProposedMasks):
         if scope is None:
             budget = ranking.global_counts(self._left_by(sparsity), self._floors)
         else:
-            shares = self._of_movable(to_device(self.shares(sparsity, scope), self.device))
+            shares = self.of_movable(to_device(self.shares(sparsity, scope), self.device))
             # A share may be rounded to more than its layer has left; the other layers then keep the difference.
             budget = nearest_multiple(fill(torch.minimum(shares, before), before, shares.sum()), self.quanta)
         self.counts = torch.where(self.accept, budget, before)
@@ -96,7 +96,7 @@ class SparseNet(ProposedMasks):
         Also those of layers that cannot move in this proposal: their masks have changed before it.
         """
         self.active = nonzero((layer.mask for layer in self.layers), self.device)
-        self.counts = self._of_movable(self.active)
+        self.counts = self.of_movable(self.active)
 
     @torch.no_grad()
     def grow_to_floor(self, score: Score) -> None:
@@ -183,7 +183,7 @@ class SparseNet(ProposedMasks):
             torch.where(self._by_unit(layer, layer.mask), scores, 0).abs().sum(dtype=torch.float64).to(self.device)
             for layer, scores in zip(self.movable, self._scores(score), strict=True)
         ]
-        return torch.stack(sums) * self._unit_sizes / self._of_movable(self.active).clamp(min=1)
+        return torch.stack(sums) * self._unit_sizes / self.of_movable(self.active).clamp(min=1)
 
     def lacking(self, sparsity: float) -> Tensor:
         """How many active weights the proposal lacks at that sparsity; 0 if it has enough."""
