@@ -122,6 +122,16 @@ def test_floors_that_leave_more_than_the_sparsity_are_refused() -> None:
         granet.sparsify(model, optimizer, granet.GMP(sparsity=0.8, every=1, pattern="filter"), total_steps=10)
 
 
+def test_a_floor_above_what_n_m_leaves_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 2), nn.Linear(4, 100))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = granet.Static(sparsity=0.5, pattern="2:4")
+    with pytest.raises(ValueError, match=r"floor=5: must be at most 4, what '2:4' leaves in '0\.weight'"):
+        granet.sparsify(model, optimizer, method, floor=5)
+    sparsifier = granet.sparsify(model, optimizer, method, floor=4)
+    assert [layer.active for layer in sparsifier.layers.values()] == [4, 200]
+
+
 def test_no_layer_starts_below_the_floor() -> None:
     model = nn.Sequential(nn.Linear(20, 40), nn.Linear(40, 4))
     method = granet.Static(sparsity=0.9, pattern="1x4", distribution="uniform")

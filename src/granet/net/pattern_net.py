@@ -26,7 +26,7 @@ P = TypeVar("P", Blocks, Groups)
 def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: float) -> SparseNet:
     """The layers as a net whose masks keep to that pattern, on their way to that sparsity.
 
-    ValueError if the floors of all layers together are more than the sparsity leaves.
+    ValueError if the floors of all layers together are more than the sparsity leaves, or one is more than N:M leaves.
     """
     parsed = parse_pattern(pattern)
     if parsed is None:
@@ -40,6 +40,10 @@ def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: 
         raise ValueError(
             f"sparsity={sparsity!r}: leaves {keep} weights, but {given} keeps at least {floors} in {len(layers)} layers"
         )
+    if isinstance(net, GroupNet) and net.pattern.keep:
+        for layer, left in zip(layers, net.shares(sparsity, Uniform()), strict=True):
+            if net.floor_of(layer) > left:
+                raise ValueError(f"floor={floor}: must be at most {left}, what {pattern!r} leaves in {layer.name!r}")
     return net
 
 
