@@ -224,6 +224,8 @@ def test_only_the_steps_before_an_update_are_wanted() -> None:
     updates = range(10, 31, 10)
     wanted = [step for step in range(1, 50) if MeanGradient(3).wants(step, updates)]
     assert wanted == [8, 9, 10, 18, 19, 20, 28, 29, 30]
+    whole = [step for step in range(1, 50) if MeanGradient(10).wants(step, range(20, 31, 10))]
+    assert whole == list(range(11, 31))
 
 
 def test_an_average_is_of_all_steps_up_to_the_last_update() -> None:

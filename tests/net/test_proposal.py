@@ -76,13 +76,17 @@ def test_the_floor_of_units_is_a_whole_one(kit: Any) -> None:
     assert net.active.tolist() == [4, 5]
 
 
-def test_layers_can_be_brought_to_other_counts_by_one_drop_and_one_grow(kit: Any) -> None:
+@pytest.mark.parametrize("drop_first", [True, False])
+def test_layers_can_be_brought_to_other_counts_by_one_drop_and_one_grow(kit: Any, drop_first: bool) -> None:
     """The differences are below 0 in layers that are to go the other way."""
     net = kit.begin(kit.make())
     net.sprout(0.5, distribution("uniform"))
     wanted = net.counts + torch.tensor([-20, 12, 8])
+    if not drop_first:
+        net.grow(wanted - net.counts, random)
     gone = net.drop(net.counts - wanted, magnitude)
-    net.grow(wanted - net.counts, random)
+    if drop_first:
+        net.grow(wanted - net.counts, random)
     net.commit()
     assert gone.tolist() == [20, 0, 0]
     assert [layer.active for layer in net.layers] == wanted.tolist()

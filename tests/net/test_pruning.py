@@ -173,3 +173,15 @@ def test_uniform_pruning_along_a_schedule_is_exact(kit: Any, shapes, final: floa
         net.commit()
         assert int(net.active.sum()) == kept(net.numel, sparsity)
         assert net.active.min() >= 1
+
+
+def test_choosing_anew_after_pruning_counts_what_is_gone_in_the_end(kit: Any) -> None:
+    net = kit.begin(kit.make())
+    net.prune_to(0.75, magnitude)
+    net.reselect(0.5, gradient)
+    assert int(net.pruned) == net.numel - kept(net.numel, 0.5)
+    before = [mask.clone() for mask in net.proposed().values()]
+    net.reselect(0.25, gradient)
+    came = sum(int((mask & ~old).sum()) for mask, old in zip(net.proposed().values(), before, strict=True))
+    assert came == kept(net.numel, 0.25) - kept(net.numel, 0.5)
+    assert int(net.pruned) == net.numel - kept(net.numel, 0.25)

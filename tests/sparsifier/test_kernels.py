@@ -43,8 +43,10 @@ def run(
     for step, batch in enumerate(kit.batches(STEPS), start=1):
         kit.backward(model, batch)
         if mask_first:
+            late, model[0].weight.grad = model[0].weight.grad, None
             sparsifier.mask_gradients()
-            model[0].weight.grad = model[0].weight.grad.clone()  # one new gradient beside old ones
+            model[0].weight.grad = late  # one new gradient beside old ones
+            model[4].weight.grad = model[4].weight.grad.clone()
         if step == spoil:
             layer = sparsifier.layers["4.weight"]
             layer.weight.grad[~layer.mask] = torch.nan

@@ -210,7 +210,7 @@ class Everywhere(torch.optim.Optimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 trail = self.state[p].setdefault("trail", torch.zeros_like(p))
-                trail.mul_(0.9).add_(p.grad - p.grad.mean())
+                trail.mul_(0.9).add_((p.grad - p.grad.mean()).nan_to_num(0.0, 0.0, 0.0))
                 p.sub_(group["lr"] * trail)
 
 
@@ -312,3 +312,19 @@ def test_a_warm_up_of_the_sparse_weights_alone_hides_it_neither(kit: Kit) -> Non
         kit.backward(model, batch)
         optimizer.step()
         kit.check_zeros(sparsifier)
+
+
+@pytest.mark.filterwarnings("ignore:granet. step 2. a gradient is not finite")
+def test_skipped_updates_do_not_hide_it_either(kit: Kit) -> None:
+    """Dense masks show nothing, however many updates leave them so."""
+    model = kit.net()
+    optimizer = Everywhere(model.parameters())
+    sparsifier = granet.sparsify(model, optimizer, granet.GMP(sparsity=0.8, end=8, every=2), total_steps=10)
+    for step, batch in enumerate(kit.batches(8)):
+        optimizer.zero_grad()
+        kit.backward(model, batch)
+        for parameter in model.parameters():
+            parameter.grad.mul_(torch.inf if step < 4 else 1.0)
+        optimizer.step()
+        kit.check_zeros(sparsifier)
+    assert [record.skipped for record in sparsifier.history] == [True, True, False, False]
