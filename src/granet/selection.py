@@ -105,7 +105,7 @@ class TorchRanking:
             at_least = _at_least(self._histogram(prefix, shift, width), above)
             if shift + width == sum(self._digits):
                 floors = torch.minimum(floors, at_least[:, 0])
-                total = total.clamp(min=floors.sum(), max=at_least[:, 0].sum())
+                total = total.clamp(max=at_least[:, 0].sum())
             kept = torch.maximum(at_least, floors[:, None]).sum(0)
             digit = (kept[:-1] >= total).sum() - 1
             reached, above = at_least[:, digit], at_least[:, digit + 1]

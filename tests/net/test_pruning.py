@@ -185,3 +185,9 @@ def test_choosing_anew_after_pruning_counts_what_is_gone_in_the_end(kit: Any) ->
     came = sum(int((mask & ~old).sum()) for mask, old in zip(net.proposed().values(), before, strict=True))
     assert came == kept(net.numel, 0.25) - kept(net.numel, 0.5)
     assert int(net.pruned) == net.numel - kept(net.numel, 0.25)
+
+
+def test_n_m_keeps_n_whatever_is_asked_for(kit: Any) -> None:
+    net = kit.begin(make_net(kit.make([(4, 8)]).layers, 1, "2:4", 0.5))
+    net.prune_to(0.9, magnitude)
+    assert net.counts.tolist() == [16]

@@ -80,6 +80,7 @@ def test_a_score_may_be_nan_where_training_has_diverged(kit: Any) -> None:
         ([1.0, -0.2, 0.1], r"layer 1 of shape \[10, 8\] the density -0.2"),
         ([0.5, 0.5, float("nan")], "layer 2 .* nan"),
         ([1.0, 1.0, 1.0], "densities of 1 on average over all weights, not 0.5"),
+        ([0.56, 0.56, 0.56], "densities of 0.56 on average over all weights, not 0.5"),
         ([0.1, 0.2, 0.0], "densities of 0.1.* on average over all weights, not 0.5"),
     ],
 )
@@ -100,6 +101,11 @@ def test_a_name_is_no_distribution(kit: Any, pattern: str) -> None:
         net.sprout(0.5, "erk")
     with pytest.raises(ValueError, match=r"distribution='global': must be a function .* None for a scope"):
         net.prune_to(0.5, magnitude, "global")
+
+
+def test_a_distribution_that_is_nearly_right_is_rounded(kit: Any) -> None:
+    net = kit.make()
+    assert sum(net.shares(0.5, lambda shapes, density: [0.54, 0.54, 0.54])) == net.numel // 2
 
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.5, float("nan")])

@@ -62,8 +62,7 @@ class BlockRanking:
         before = pad((sizes[layer] * candidates)[line].cumsum(0), (1, 0))
         too_few = torch.arange(len(before), device=device) < asked.sum()
         cut = torch.where(too_few, torch.iinfo(torch.int64).max, (before - total).abs()).argmin()
-        wins = (place < cut) & candidates[line]
-        return torch.zeros_like(sizes).index_add(0, layer[line], wins.long())
+        return torch.zeros_like(sizes).index_add(0, layer[line], (place < cut).long())
 
 
 class GroupRanking:
