@@ -54,6 +54,19 @@ def test_going_back_in_the_same_process(kit: Kit, method: str) -> None:
     assert not kit.differences(run.train(5, 10).tensors(), after)
 
 
+def test_going_back_from_the_middle_of_a_step(kit: Kit, method: str) -> None:
+    """What the step had put into the weights is not what was loaded."""
+    run = kit.Run(method).train(0, 5)
+    state = copy.deepcopy(run.state())
+    after = run.train(5, 8).tensors()
+    run.loss(8).backward()
+    run.optimizer.param_groups[0]["lr"] = "fast"
+    with pytest.raises(TypeError):
+        run.optimizer.step()
+    load(run, state)
+    assert not kit.differences(run.train(5, 8).tensors(), after)
+
+
 def test_saving_changes_nothing_and_a_state_is_a_copy(kit: Kit, method: str) -> None:
     quiet, saved = kit.Run(method).train(0, 6), kit.Run(method)
     for step in range(6):

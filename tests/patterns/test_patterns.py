@@ -291,6 +291,7 @@ def test_counts_in_quanta_by_hand() -> None:
 def test_the_largest_remainder_is_the_largest_share_of_a_quantum() -> None:
     """3.4 quanta of 8 and 2.75 of 2: the second layer gets one more, and, as the first would overshoot, another."""
     assert counts([(40,), (22,)], [27.5 / 40, 5.5 / 22], total=33, quanta=[8, 2]) == [24, 8]
+    assert counts([(20,), (20,)], [0.59, 0.51], total=22, quanta=[2, 4]) == [14, 8]  # as far over as it was under
 
 
 def test_quanta_for_a_floor_are_not_taken_from_a_dense_layer() -> None:

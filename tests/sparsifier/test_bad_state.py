@@ -123,10 +123,11 @@ def test_another_length_of_epochs(kit: Kit, end: str | int, fits: bool) -> None:
     ("method", "steps", "finished"),
     [
         (granet.RigL(sparsity=0.8, end=6, every=2), 7, False),
+        (granet.RigL(sparsity=0.8, end=6, every=2), 4, False),
         (granet.Static(sparsity=0.8), 3, False),
         (granet.DPF(sparsity=0.8, end=8, every=2), 4, True),
     ],
-    ids=["rigl", "static", "dpf"],
+    ids=["rigl", "rigl, just now", "static", "dpf"],
 )
 def test_masks_that_are_final_do_not_care_about_the_length(
     kit: Kit, method: granet.Method, steps: int, finished: bool
