@@ -233,6 +233,17 @@ def test_the_parent_of_a_grid_is_that_of_branches_too(tmp_path: Path) -> None:
     assert [recipe.parent for recipe in read_spec(write(tmp_path, grid)).recipes] == ["second", "third"]
 
 
+@pytest.mark.parametrize("where", ["grid", "recipe file"])
+def test_what_makes_runs_branches_does_not_make_their_parent_one(tmp_path: Path, where: str) -> None:
+    branching = "branch_epoch = 3\nhold = 2\n"
+    in_file, in_grid = (branching + 'parent = "x"\n', "") if where == "recipe file" else ("", branching)
+    (tmp_path / "recipe.toml").write_text(in_file)
+    grid = 'recipe = "recipe.toml"\nmethod = "gmp"\nsparsity = 0.5\nparent = { method = "dense", keep = [3] }\n'
+    trunk, branch = read_spec(write(tmp_path, grid + in_grid)).recipes
+    assert (trunk.method, trunk.branch_epoch, trunk.hold, trunk.parent) == ("dense", 0, 0, "")
+    assert (branch.method, branch.branch_epoch, branch.hold, branch.parent) == ("gmp", 3, 2, run_name(trunk))
+
+
 def test_a_method_of_ones_own_may_be_that_of_one_of_several_parents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

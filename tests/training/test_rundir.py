@@ -62,6 +62,10 @@ def test_a_sparsity_that_is_no_number_gives_no_name(sparsity: object) -> None:
         run_name(Recipe(method_fields={"sparsity": sparsity}))
 
 
+def test_the_name_is_that_of_one_folder() -> None:
+    assert run_name(Recipe(model="timm:hf-hub:owner/net")).startswith("digits-timm.hf-hub.owner.net-granet-0.9-seed0-")
+
+
 def test_a_folder_of_another_recipe_is_left_alone(tmp_path: Path) -> None:
     config = opened(tmp_path, Recipe(), CPU).path / "config.json"
     other = config.read_text().replace('"lr": 0.1', '"lr": 0.3')

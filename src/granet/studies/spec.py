@@ -118,7 +118,7 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
             raise ValueError(f"parent={parent!r}: must have one value of {key!r}, a run starts from one other")
     (first_run,) = _grid(parent)
     seed = {"seed": own["seed"]} if "seed" in own else {}
-    first = _recipe(file, others, {**seed, **first_run})
+    first = _recipe(file, others, {"branch_epoch": 0, "hold": 0, **seed, **first_run})  # trained in full by default
     recipe = _recipe(file, shared, {**own, "parent": run_name(first)})
     if recipe.branch_epoch and recipe.branch_epoch not in first.keep:  # found now, not when the parent is trained
         raise ValueError(f"parent={parent!r}: must keep=[{recipe.branch_epoch}], the epoch that a run branches from")

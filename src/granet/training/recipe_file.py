@@ -45,9 +45,12 @@ class RecipeFile:
         """
         own = self.shared
         method = method or own.method
-        starts_from_one = takes_parent(method, own.branch_epoch if branch_epoch is None else branch_epoch)
+        branch_epoch = own.branch_epoch if branch_epoch is None else branch_epoch
+        starts_from_one = takes_parent(method, branch_epoch)
         parent = own.parent if method == own.method or starts_from_one else ""
-        return dataclasses.replace(own, method=method, method_fields=self.methods.get(method, {}), parent=parent)
+        whole: dict[str, Any] = {} if branch_epoch else {"branch_epoch": 0, "hold": 0}  # whatever the file says
+        fields = self.methods.get(method, {})
+        return dataclasses.replace(own, method=method, method_fields=fields, parent=parent, **whole)
 
 
 def find_recipe(name: str) -> Path:

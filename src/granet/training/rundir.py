@@ -221,7 +221,8 @@ def run_name(recipe: Recipe) -> str:
     """What the run is, in words, and a hash of all settings that are not the defaults.
 
     Because defaults are left out, a field that is added later does not change the names of earlier runs. A model or
-    method of one's own, `package.module:Class`, stands there with a dot: Windows has no colons in names of files.
+    method of one's own, `package.module:Class`, stands there with a dot: Windows has no colons in names of files; and a
+    slash, as in `timm:hf-hub:owner/name`, would be a folder.
     """
     sparsity = recipe.method_fields.get("sparsity")
     if not isinstance(sparsity, int | float | None):
@@ -231,7 +232,7 @@ def run_name(recipe: Recipe) -> str:
     differs = {key: value for key, value in recipe.to_dict().items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:8]
     words = "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
-    return words.replace(":", ".")
+    return words.replace(":", ".").replace("/", ".")
 
 
 def _line(record: EpochRecord | UpdateRecord) -> str:
