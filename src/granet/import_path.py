@@ -1,4 +1,4 @@
-"""What ``package.module:name`` names: a model or a method of one's own, from a module that Python finds."""
+"""What ``package.module:name`` names: a model, a method or an observer of one's own."""
 
 from __future__ import annotations
 
