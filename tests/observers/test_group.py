@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from granet.observers import OBSERVERS, Observers, without_masks
+from granet.observers import OBSERVERS, Observers, Watched, without_masks
 from granet.observers.gradient_norm import GradientNorm  # noqa: F401 (named in a test)
 
 
@@ -56,6 +56,8 @@ def test_a_model_with_several_inputs() -> None:
     observers = Observers(["dormant"], model, images=batch)
     silent = (model(**batch) == 0).all(0).double().mean().item()
     assert observers.epoch()["dormant.silent"] == silent
+    outputs = Watched(model, images=batch).run()
+    assert torch.equal(outputs, model(**batch)) and not outputs.requires_grad and model.training
 
 
 def test_a_state_of_other_observers() -> None:

@@ -30,11 +30,11 @@ class Watched:
         """The sparse weights; none in a dense model."""
         return [] if self.sparsifier is None else list(self.sparsifier.layers.values())
 
-    def run(self) -> None:
-        """Run the model on the images, in evaluation mode and without gradients."""
+    def run(self) -> Any:
+        """What the model outputs for the images, in evaluation mode and without gradients."""
         positional, named = arguments(self.images)
         with torch.no_grad(), in_mode(self.model, training=False):
-            self.model(*positional, **named)
+            return self.model(*positional, **named)
 
     @property
     def device(self) -> torch.device:
