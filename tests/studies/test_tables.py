@@ -19,7 +19,7 @@ CELLS = {table: list(cells(table)) for table in ROWS}
 
 def test_the_tables_are_whole() -> None:
     assert {table: len(found) for table, found in CELLS.items()} == {
-        "cifar-main": 124,
+        "cifar-main": 124 + 3,
         "zoo": 79,
         "cifar-uniform": 28 + 24,
         "retraining": 52,
@@ -87,6 +87,18 @@ def test_the_second_reading_of_uniform_pruning_differs_only_in_the_first_layer()
     for row in ("GMP", "GraNet (s_i=0)"):
         first, second = recipes[row], recipes[f"{row}, first layer dense"]
         assert second == first | {"method_fields": first["method_fields"] | {"dense_first": True}}
+
+
+def test_the_second_reading_of_a_sparse_start_differs_only_in_when_pruning_ends() -> None:
+    readings = [cell for cell in CELLS["cifar-main"] if cell.second_reading]
+    assert [(*cell.place, cell.sparsity) for cell in readings] == [
+        ("resnet50", "cifar100", sparsity) for sparsity in (0.9, 0.95, 0.98)
+    ]
+    for cell in readings:
+        first = replace(cell, row="GraNet (s_i=0.5)", second_reading=False)
+        assert first in CELLS["cifar-main"]
+        own, recipe = (each.recipes(0)[0].to_dict() for each in (cell, first))
+        assert own == recipe | {"method_fields": recipe["method_fields"] | {"end": "68.75%"}}
 
 
 def test_the_zoo_has_every_method_that_trains_a_network() -> None:
