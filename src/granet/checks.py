@@ -10,7 +10,7 @@ from granet.plain_numbers import plain
 
 def check_share(field: str, value: float) -> None:
     """A share of weights in [0, 1)."""
-    if not isinstance(value, int | float):
+    if not _is_number(value):
         raise ValueError(f"{field}={value!r}: must be a number in [0, 1)")
     if not 0 <= value < 1:
         raise ValueError(f"{field}={value!r}: must be in [0, 1)")
@@ -18,7 +18,7 @@ def check_share(field: str, value: float) -> None:
 
 def check_rate(field: str, value: float) -> None:
     """A share of weights to prune, in (0, 1)."""
-    if not isinstance(value, int | float) or not 0 < value < 1:
+    if not _is_number(value) or not 0 < value < 1:
         raise ValueError(f"{field}={value!r}: must be in (0, 1)")
 
 
@@ -42,10 +42,21 @@ def check_count(field: str, value: int) -> None:
 
 def check_number(field: str, value: float, *, least: float | None = None, above: float | None = None) -> None:
     """A finite number; ``least`` or more, or more than ``above``."""
-    good, allowed = isinstance(value, int | float) and math.isfinite(value), "a finite number"
+    good, allowed = _is_number(value) and math.isfinite(value), "a finite number"
     if least is not None:
         good, allowed = good and value >= least, f"a number, {least:g} or more"
     if above is not None:
         good, allowed = good and value > above, f"a number above {above:g}"
     if not good:
         raise ValueError(f"{field}={value!r}: must be {allowed}")
+
+
+def check_switch(field: str, value: bool) -> None:
+    """Nothing but True and False: any text, ``"no"`` among them, would count as True."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{field}={value!r}: must be True or False")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is one of Python's own; a bool is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

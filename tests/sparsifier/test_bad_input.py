@@ -35,6 +35,23 @@ def test_shares_out_of_range(field: str, value: Any) -> None:
         granet.create_method("granet", sparsity=0.9, **{field: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("granet", "regrow"), ("str", "s_init"), ("str", "s_decay"), ("vd", "kl_scale"), ("deep-r", "l1")],
+)
+@pytest.mark.parametrize("value", [True, False])
+def test_a_bool_is_no_number(name: str, field: str, value: bool) -> None:
+    with pytest.raises(ValueError, match=says(f"{field}={value}", "number")):
+        granet.create_method(name, sparsity=0.9, **{field: value})
+
+
+@pytest.mark.parametrize("value", ["no", "false", None, 0, 1])
+@pytest.mark.parametrize(("name", "field"), [("gmp", "dense_first"), ("rigl", "step_on_update")])
+def test_what_is_neither_true_nor_false(name: str, field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=says(f"{field}={value!r}", "True or False")):
+        granet.create_method(name, sparsity=0.9, **{field: value})
+
+
 def test_initial_above_final() -> None:
     with pytest.raises(ValueError, match=says("initial_sparsity=0.9", "sparsity=0.5")):
         granet.GraNet(sparsity=0.5, initial_sparsity=0.9)

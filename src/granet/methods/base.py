@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from granet.checks import check_share
+from granet.checks import check_share, check_switch
 from granet.clock import Clock, Time, parse_time
 from granet.hidden import Hidden
 from granet.layers import SparseLayer
@@ -87,6 +87,8 @@ class Method(ABC):
                 object.__setattr__(self, item.name, plain(value))
             if item.type == "Time":
                 check_time(item.name, getattr(self, item.name))
+            if item.type == "bool":
+                check_switch(item.name, value)
         check_share("sparsity", self.sparsity)
         pattern = parse_pattern(self.pattern)
         if pattern is not None and not self.takes_pattern:
