@@ -51,6 +51,12 @@ def test_nan_and_infinity_become_zero_too(dtype: torch.dtype, device: str) -> No
 
 
 @on_every_device
+def test_a_mask_on_another_device_is_refused(device: str) -> None:
+    with pytest.raises(ValueError, match=r"model: on meta, its masks on (cpu|cuda:0); move it .* before sparsify"):
+        zero_inactive([(torch.ones(3, device="meta"), torch.ones(3, dtype=torch.bool, device=device))])
+
+
+@on_every_device
 @pytest.mark.parametrize("tensor_last", [False, True])
 @pytest.mark.parametrize("mask_last", [False, True])
 def test_layouts_of_tensor_and_mask_may_differ(tensor_last: bool, mask_last: bool, device: str) -> None:

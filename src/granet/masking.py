@@ -23,6 +23,7 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     faster than multiplying floats by a bool mask. On a GPU a Triton kernel writes the zeros of all layers at once.
     """
     for device, (tensors, masks) in _by_kind(*zip(*pairs, strict=True)):
+        _check_together(device, masks)
         kernels = runs_kernels(device) and not _is_capturing(device)
         by_kernel = _in_same_order(tensors, masks) if kernels else [False] * len(tensors)
         if any(by_kernel):
@@ -44,6 +45,7 @@ def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Ten
     all.
     """
     if len(kinds(tensors)) == 1 and runs_kernels(tensors[0].device) and all(_in_same_order(tensors, masks)):
+        _check_together(tensors[0].device, masks)
         from granet.kernels import masking as masking_kernels
 
         return masking_kernels.take_dense(tensors, masks)
@@ -65,6 +67,15 @@ def all_finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
         zeros = [tensor.mul(0).sum() for tensor in group]  # 0 * inf and 0 * nan are nan
         finite.append((torch.stack(zeros) == 0).all().to(device))
     return finite[0] if len(finite) == 1 else torch.stack(finite).all()
+
+
+def _check_together(device: torch.device, masks: Sequence[Tensor]) -> None:
+    """ValueError unless the masks are there too: a kernel would take their addresses for some of its own device.
+
+    A model is moved whole, so the first mask tells; looking at hundreds would keep the host busy at every step.
+    """
+    if masks[0].device != device:
+        raise ValueError(f"model: on {device}, its masks on {masks[0].device}; move it to its device before sparsify()")
 
 
 def _is_capturing(device: torch.device) -> bool:
