@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import rnn
+from torch.utils.checkpoint import checkpoint
 
 import granet
 from granet.layers import find_layers
@@ -117,6 +118,39 @@ def test_looking_leaves_everything_as_it_was(dtype: torch.dtype, fails: bool) ->
     for a, b in zip(before, after, strict=True):
         assert torch.equal(a, b) if isinstance(a, Tensor) else a is b
     assert storages == [p.data_ptr() for p in model.parameters()]
+
+
+class Checkpointed(nn.Module):
+    """Runs its layers again in the backward pass, so that activations need not be kept."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(self.layers, x, use_reentrant=False)
+        return out
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["snip", "grasp", "synflow"])
+def test_checkpointed_activations_change_nothing(name: str, dtype: torch.dtype) -> None:
+    plain, model = net(dtype), Checkpointed(net(dtype))
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    batches = [(x.to(dtype), y) for x, y in BATCHES]
+    masks = [
+        granet.sparsify(
+            one,
+            torch.optim.SGD(one.parameters(), lr=0.1),
+            granet.create_method(name, sparsity=0.5),
+            batches=batches,
+            loss=functional.cross_entropy,
+        ).masks
+        for one in (plain, model)
+    ]
+    for there, here in zip(masks[0].values(), masks[1].values(), strict=True):
+        assert torch.equal(there, here)
+    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
 
 
 def test_tied_weights_and_compiled_models_are_called_like_others() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -59,11 +59,14 @@ def synaptic_flow(probe: Probe, ones: Any, masks: Mapping[str, Tensor]) -> Tenso
         name: value.double().abs() if value.is_floating_point() else value for name, value in probe.state().items()
     }
     weights = {name: (value * masks[name]).requires_grad_() for name, value in probe.weights_of(state).items()}
-    with probe.mode(training=False), torch.enable_grad():
-        outputs = probe.call(probe.with_weights(state, weights), ones)
+
+    def slopes_of(outputs: Any) -> Sequence[Tensor]:
         if not isinstance(outputs, Tensor):
             raise ValueError(f"model: synflow needs one tensor of outputs, not {type(outputs).__name__}")
-        slopes = torch.autograd.grad(outputs.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
+        return torch.autograd.grad(outputs.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
+
+    with probe.mode(training=False), torch.enable_grad():
+        slopes = probe.call(probe.with_weights(state, weights), ones, slopes_of)
     return {name: weight.detach() * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
 
 

@@ -100,19 +100,29 @@ class Probe:
         """The sparsified weights in a state."""
         return {name: state[key] for name, key in self._key.items()}
 
-    def call(self, state: Tensors, inputs: Any) -> Any:
-        """The model's outputs with that state."""
-        stand_ins = {name: state[first] for name, first in self._places().items()}
-        with self._types_explained(state, inputs):
-            return functional_call(self.model, stand_ins, *arguments(inputs), tie_weights=False)
+    def call(self, state: Tensors, inputs: Any, then: Callable[[Any], Any] = lambda outputs: outputs) -> Any:
+        """What ``then`` makes of the model's outputs with that state.
+
+        Take derivatives there, while the state is still in place: a model with checkpointed activations runs again in
+        the backward pass.
+        """
+        stand_ins = {f"model.{name}": state[first] for name, first in self._places().items()}
+        own = _float_types([*self.model.parameters(), *self.model.buffers()])
+
+        def forward(*given: Any, **named: Any) -> Any:
+            with self._types_explained(own, state, inputs):
+                outputs = self.model(*given, **named)
+            return then(outputs)
+
+        return functional_call(_Calling(self.model, forward), stand_ins, *arguments(inputs), tie_weights=False)
 
     @contextmanager
-    def _types_explained(self, state: Tensors, inputs: Any) -> Iterator[None]:
+    def _types_explained(self, own: list[str], state: Tensors, inputs: Any) -> Iterator[None]:
         """Where weights and inputs are not all of the type that the model has, an error about types is a ValueError."""
         try:
             yield
         except RuntimeError as error:
-            own, weights, given = (_float_types(one) for one in (self.state(), state, inputs))
+            weights, given = _float_types(state), _float_types(inputs)
             if "type" not in str(error) or len({*own, *weights, *given}) == 1:
                 raise
             raise ValueError(
@@ -173,20 +183,22 @@ class Probe:
         total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
         with self.mode(training=True), torch.enable_grad():
             for inputs, targets in batches:
-                outputs = self.call(state, inputs)
-                if temperature != 1:
-                    if not isinstance(outputs, Tensor):
-                        raise ValueError(
-                            f"temperature={temperature}: {self.method} divides by it one tensor of outputs, not "
-                            f"{type(outputs).__name__}; with 1 the model may return anything"
-                        )
-                    outputs = outputs / temperature
-                parts = derivative(self._checked_loss(outputs, targets), list(weights.values()))
-                for entry, part in zip(total.values(), parts, strict=True):
+
+                def parts_of(outputs: Any, targets: Any = targets) -> Sequence[Tensor]:
+                    return derivative(self._checked_loss(outputs, targets, temperature), list(weights.values()))
+
+                for entry, part in zip(total.values(), self.call(state, inputs, parts_of), strict=True):
                     entry.add_(part)
         return total
 
-    def _checked_loss(self, outputs: Any, targets: Any) -> Tensor:
+    def _checked_loss(self, outputs: Any, targets: Any, temperature: float) -> Tensor:
+        if temperature != 1:
+            if not isinstance(outputs, Tensor):
+                raise ValueError(
+                    f"temperature={temperature}: {self.method} divides by it one tensor of outputs, not "
+                    f"{type(outputs).__name__}; with 1 the model may return anything"
+                )
+            outputs = outputs / temperature
         if self._loss is None:
             raise ValueError(f"loss=None: {self.method} needs it; pass granet.sparsify(..., loss=loss_fn)")
         loss = self._loss(outputs, targets)
@@ -202,6 +214,14 @@ class Probe:
     def _random_state_kept(self) -> Iterator[None]:
         with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
             yield
+
+
+class _Calling(nn.Module):
+    """A model, and a function that calls it; torch puts stand-ins into the model for as long as that runs."""
+
+    def __init__(self, model: nn.Module, forward: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model, self.forward = model, forward
 
 
 def each_tensor(change: Callable[[Tensor], Tensor], value: Any) -> Any:
