@@ -43,6 +43,15 @@ def test_dormant_units_by_hand(module: bool) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_a_compiled_model_is_looked_at_as_it_was_written() -> None:
+    """With ``fullgraph`` torch would refuse to compile what looks at its activations."""
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4), nn.ReLU())
+    names, images = ["dormant", "effective_rank"], torch.randn(6, 3)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    compiled(images)
+    assert Observers(names, compiled, images=images).epoch() == Observers(names, model, images=images).epoch()
+
+
 def test_the_threshold_is_that_of_the_layer() -> None:
     """Unit 3 has 0.02 of the largest but 0.04 of the mean."""
     model = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
+
+from granet.probe.modes import uncompiled
 
 
 @contextmanager
@@ -26,8 +27,7 @@ def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=sorted(devices)))
-        if "torch._dynamo" in sys.modules:  # nothing can be compiled without it, and importing it takes a second
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(uncompiled())
         torch.backends.mha.set_fastpath_enabled(False)
         torch.clear_autocast_cache()
         for module in modes:

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from granet.observers.base import Watched
+from granet.probe.modes import uncompiled
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ def look_at_activations(watched: Watched, look: Callable[[Tensor], T]) -> list[T
     convolution, or the outputs of the linear layer, that the activation follows. Where dimensions were rearranged
     since, units are along dimension 1 of an output with four or more dimensions, and along the last one otherwise.
     """
-    with _Looking(look) as looking:
+    with uncompiled(), _Looking(look) as looking:
         watched.run()
     seen: list[T] = looking.seen
     return seen

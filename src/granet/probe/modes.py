@@ -1,10 +1,12 @@
-"""Training and evaluation mode."""
+"""Ways to run a model: in training or evaluation mode, and uncompiled."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+import torch
 from torch import nn
 
 
@@ -18,3 +20,11 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for module, was_training in modes:
             module.training = was_training
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Compiled models and parts of models run as they were written, so that everything in them can be seen."""
+    loaded = "torch._dynamo" in sys.modules  # nothing can be compiled without it, and importing it takes a second
+    with torch.compiler.set_stance("force_eager") if loaded else nullcontext():
+        yield
