@@ -174,6 +174,17 @@ def test_tied_weights_and_compiled_models_are_called_like_others() -> None:
         assert torch.allclose(gradient["one.weight"], model.one.weight.grad, rtol=1e-12)
 
 
+def test_a_model_with_a_compiled_part_has_second_derivatives() -> None:
+    plain, model = net(), net()
+    plain[3].p = model[3].p = 0.0
+    model[2] = torch.compile(nn.Sequential(nn.Tanh()), backend="aot_eager")
+    found = []
+    for probe in (probe_of(plain), probe_of(model)):
+        batches = probe.draw(1)
+        found.append(probe.hessian_product(batches, probe.gradient(batches)))
+    assert all(torch.allclose(found[0][name], product, rtol=1e-12) for name, product in found[1].items())
+
+
 def test_several_inputs_and_named_ones() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

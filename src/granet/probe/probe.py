@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from granet.layers import SparseLayer, plain_name, unwrapped
 from granet.model_inputs import arguments
-from granet.probe.modes import in_mode
+from granet.probe.modes import in_mode, uncompiled
 from granet.probe.trained import checked_state
 
 Batch = tuple[Any, Any]
@@ -41,7 +41,7 @@ class Probe:
         trained: Mapping[str, Any] | None = None,
     ) -> None:
         self.method = method
-        self.model = unwrapped(model)  # a compiled model has no second derivatives
+        self.model = unwrapped(model)
         self._batches, self._loss, self._trained = batches, loss, trained
         self.layers = list(layers)
         self._device = layers[0].weight.device
@@ -147,8 +147,11 @@ class Probe:
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
-        """Run the model in training or evaluation mode; afterwards every module and the random state are as before."""
-        with self._random_state_kept(), in_mode(self.model, training):
+        """Run the model in training or evaluation mode; afterwards every module and the random state are as before.
+
+        Compiled parts run uncompiled, since they have no second derivatives.
+        """
+        with self._random_state_kept(), uncompiled(), in_mode(self.model, training):
             yield
 
     # Derivatives of the loss.
