@@ -76,3 +76,16 @@ def test_damaged_epochs_of_a_finished_run_are_named(tmp_path: Path, capsys: pyte
         with pytest.raises(SystemExit) as ended:
             main(command)
         assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"granet: {says}")
+
+
+def test_epochs_are_counted_by_whole_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that was killed may have left half a line, and a crash of the machine anything."""
+    grid = tmp_path / "grid.toml"
+    grid.write_text("sparsity = 0.9\nevery = '1ep'\n")
+    run = RunDir.find(tmp_path, Recipe())
+    run.make()
+    run.describe(Recipe(), torch.device("cpu"), fingerprint(load("digits")))
+    for left in (b"", b'{"epoch": 3', b"\xff\xfe"):
+        (run.path / "metrics.jsonl").write_bytes(b"{}\n{}\n" + left)
+        main(["sweep", str(grid), "--out", str(tmp_path), "--dry-run"])
+        assert capsys.readouterr().out.split() == ["epoch", "2", run.path.name]
