@@ -1,9 +1,18 @@
-"""Options of a command that trains many runs: what is wrong with them is told once, not by each run."""
+"""Commands that train many runs: a wrong option is told once, not by each run, and finished runs are read once."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+import torch
+
+from granet.cli import main, sweep
+from granet.data import load
+from granet.studies.results import rows
+from granet.studies.spec import read_spec
+from granet.training import EpochRecord, Recipe, RunDir, Summary
+from granet.training.fingerprint import fingerprint
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 COMMANDS = {
@@ -30,3 +39,25 @@ def test_a_wrong_option_is_refused_before_the_first_run(
     said = refused(*COMMANDS[command], f"--{option.replace('_', '-')}={value}")
     assert said == f"granet: {option}={value!r}: {allowed}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["afile"]
+
+
+def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For hundreds of them that would take minutes before anything is trained."""
+    grid = tmp_path / "grid.toml"
+    grid.write_text('method = "static"\nsparsity = 0.5\nseed = [0, 1, 2, 3, 4]\n')
+    for recipe in (recipes := read_spec(grid).recipes):
+        run = RunDir.find(tmp_path, recipe)
+        run.make()
+        run.describe(recipe, torch.device("cpu"), fingerprint(load("digits")))
+        run.begin([EpochRecord(1, 1, 1.0, 0.1, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5)])
+        run.finish(None, Summary(0.5, 0.5, 1, 0.5, 0.5, 10, 5, 0.5, 1.0))
+    read: Counter[Recipe] = Counter()
+
+    def counted(chosen: Iterable[Recipe], out: Path) -> list[dict[str, object]]:
+        read.update(chosen)
+        return rows(chosen, out)
+
+    monkeypatch.setattr(sweep, "rows", counted)
+    main(["sweep", str(grid), "--out", str(tmp_path)])
+    assert read == dict.fromkeys(recipes, 2)  # as it is handed on, and for the table at the end
+    assert (tmp_path / "results.csv").read_text().count("\n") == 1 + len(recipes)

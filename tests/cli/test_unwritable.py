@@ -27,7 +27,7 @@ def test_a_study_needs_a_folder(command: str, spec: Path, out: str, refused: Ref
 
 
 def test_the_table_of_a_sweep(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.cli.sweep.train_all", lambda *_: iter([None]))
+    monkeypatch.setattr("granet.cli.sweep.train_all", lambda _, recipes, *__: iter(recipes[:1]))
     (tmp_path / "runs" / "results.csv").mkdir(parents=True)
     assert refused("sweep", ZOO) == "granet: out='runs': must be a folder that can be written to (Is a directory)\n"
 

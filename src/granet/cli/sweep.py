@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from granet.studies.settings import told_apart
 from granet.studies.spec import read_spec
 from granet.studies.tables import in_paper
 from granet.training import Recipe
+from granet.training.rundir import run_name
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,23 @@ class Sweep:
         packed = choose_packed(self.packed, spec.packed, device)
         place = Place(device, self.out, self.data_dir, self.workers, self.checkpoint_every)
         make_folder("out", self.out)
+        told = told_apart(spec.recipes)
+        finished: dict[Recipe, dict[str, Any]] = {}
         try:
-            for _ in train_all(console, spec.recipes, place, packed):
-                self._save(spec.recipes)
+            for recipe in train_all(console, spec.recipes, place, packed):
+                finished |= self._read([recipe], told)  # not all of them each time: there may be hundreds
+                self._save([finished[one] for one in spec.recipes if one in finished])
         finally:
-            finished = self._save(spec.recipes)
-            console.print(sweep_table(finished, in_paper(spec.recipes)))
+            finished = self._read(spec.recipes, told)
+            self._save(list(finished.values()))
+            console.print(sweep_table(list(finished.values()), in_paper(spec.recipes)))
             console.print(f"saved in {self.out / 'results.csv'}", soft_wrap=True)
 
-    def _save(self, recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
-        """Write one row for each finished run, and return them."""
-        told = told_apart(recipes)
-        finished = [row | {"settings": told[row["run"]]} for row in rows(recipes, self.out)]
+    def _read(self, recipes: Sequence[Recipe], told: Mapping[str, str]) -> dict[Recipe, dict[str, Any]]:
+        """The row of each finished run, with the settings that tell it from others."""
+        found = {row["run"]: row | {"settings": told[row["run"]]} for row in rows(recipes, self.out)}
+        return {recipe: found[name] for recipe in recipes if (name := run_name(recipe)) in found}
+
+    def _save(self, finished: Sequence[Mapping[str, Any]]) -> None:
         with writing_to("out", self.out):
             write_csv(self.out / "results.csv", finished, (*COLUMNS, "settings"))
-        return finished
