@@ -246,6 +246,22 @@ def test_a_file_of_results_names_its_runs(tmp_path: Path) -> None:
         read_results(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        (b"gmp,1,\xff,b\n", r"mine\.csv is damaged \('utf-8' codec can't decode byte 0xff .*\)"),
+        (b"gmp,1", r"mine\.csv, line 3: must have a value for each of the columns"),
+        (b"<<<<<<< HEAD\n", r"mine\.csv, line 3: must have a value for each of the columns"),
+        (b"gmp,1,70,b,gmp,2,71,c\n", r"mine\.csv, line 3: must have a value for each of the columns"),
+    ],
+)
+def test_a_damaged_file_of_results_is_named(tmp_path: Path, left: bytes, says: str) -> None:
+    """Skipped in silence, a run would be trained again, and its row lost."""
+    (tmp_path / "mine.csv").write_bytes(b"method,seed,accuracy_last,run\ngmp,0,69,a\n" + left)
+    with pytest.raises(ValueError, match=f"^results=.*: {says}$"):
+        read_results(tmp_path)
+
+
 def test_a_file_of_results_holds_the_runs_of_one_device_and_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

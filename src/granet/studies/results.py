@@ -89,11 +89,18 @@ def read_results(folder: Path) -> dict[str, dict[str, str]]:
     """All rows of the result files in a folder by the name of the run, each with the name of its file."""
     found: dict[str, dict[str, str]] = {}
     for path in sorted(folder.glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if "run" not in row:
-                    raise ValueError(f"results={str(folder)!r}: {path.name} has no column 'run'")
-                found[row["run"]] = row | {"file": path.name}
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"results={str(folder)!r}: {path.name} is damaged ({error})") from error
+        table = csv.DictReader(io.StringIO(text, newline=""))
+        for row in table:
+            if "run" not in row:
+                raise ValueError(f"results={str(folder)!r}: {path.name} has no column 'run'")
+            if None in row or None in row.values():  # a row cut short, or what a merge left there
+                where = f"{path.name}, line {table.line_num}"
+                raise ValueError(f"results={str(folder)!r}: {where}: must have a value for each of the columns")
+            found[row["run"]] = row | {"file": path.name}
     return found
 
 
