@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -283,3 +284,18 @@ def test_targets_of_numpy_or_torch_leave_a_plain_state(tmp_path: Path, number: s
     assert [record.target for record in sparsifier.history] == [sparsity / 2, sparsity]
     assert sparsifier.layers["weight"].active == kept(model.weight.numel(), sparsity)
     json.dumps([dataclasses.asdict(record) for record in sparsifier.history])
+
+
+@pytest.mark.filterwarnings("error")
+def test_zeros_inside_a_filter_are_not_warned_of() -> None:
+    """They read filters that are gone; pruning further filters loses nothing that was to be resumed."""
+    torch.manual_seed(0)
+    linear, relu = torch.nn.Linear, torch.nn.ReLU()
+    model = torch.nn.Sequential(linear(20, 20), relu, linear(20, 20), relu, linear(20, 5))
+    with torch.no_grad():
+        model[0].weight[::2] = 0
+        model[2].weight[:, ::2] = 0
+    filters = functools.partial(granet.sparsify, model, exclude=("4.weight",))
+    filters(torch.optim.SGD(model.parameters()), granet.PruneOnce(rate=0.5, pattern="filter")).remove()
+    with pytest.warns(UserWarning, match=r"^granet: 0\.weight and 1 more: sparse already"):
+        filters(torch.optim.SGD(model.parameters()), granet.Static(sparsity=0.5, pattern="filter"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from torch.optim import Optimizer
 
 from granet.layers import SparseLayer
+from granet.patterns import Units
 
 
 def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer], taken: Iterable[SparseLayer]) -> None:
@@ -26,13 +27,13 @@ def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer], taken: Itera
         )
 
 
-def warn_of_lost_weights(layers: Sequence[SparseLayer]) -> None:
+def warn_of_lost_weights(layers: Sequence[SparseLayer], units: Units) -> None:
     """Warn if the first masks do not fit the zeros that a model has, as random masks do not fit a sparse model.
 
     Training that is resumed this way has lost weights by the time its own masks are loaded. Less than a tenth of the
     weights is not worth a warning.
     """
-    lost = [layer.name for layer in layers if _keeps_zeros_and_drops_others(layer)]
+    lost = [layer.name for layer in layers if _keeps_zeros_and_drops_others(layer, units)]
     if lost:
         warnings.warn(
             f"granet: {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: sparse already, but the first "
@@ -41,7 +42,8 @@ def warn_of_lost_weights(layers: Sequence[SparseLayer]) -> None:
         )
 
 
-def _keeps_zeros_and_drops_others(layer: SparseLayer) -> bool:
-    there = layer.weight.detach() != 0
+def _keeps_zeros_and_drops_others(layer: SparseLayer, units: Units) -> bool:
+    # A filter that is there as a whole has zeros of its own, where it reads filters that are not.
+    there = units.mean(layer, (layer.weight.detach() != 0).float()) > 0
     shared, nonzero, active = (int(one.count_nonzero()) for one in (there & layer.mask, there, layer.mask))
     return nonzero - shared > nonzero / 10 and active - shared > active / 10

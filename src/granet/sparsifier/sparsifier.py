@@ -65,7 +65,7 @@ class Sparsifier:
         if self._net.start is not None:
             take_over(probe.model, self._net.start)
             self._net.start = None
-        warn_of_lost_weights(layers)
+        warn_of_lost_weights(layers, self._net.units)
         self._hidden = method.hide(probe.model, layers, optimizer)
         self._change_masks()
         self._hooks: StepHooks | None = self._hook()
