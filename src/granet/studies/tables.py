@@ -210,12 +210,12 @@ def cells(table: str) -> Iterator[Cell]:
 
 def in_paper(recipes: Iterable[Recipe]) -> dict[str, float]:
     """Run name to accuracy in percent, for the runs whose number the paper prints."""
-    seeds = {run_name(recipe): recipe.seed for recipe in recipes}
+    asked = {run_name(recipe): (recipe.data, recipe.seed) for recipe in recipes}
     known: dict[str, float] = {}
-    for cell, seed in itertools.product(itertools.chain(*map(cells, ROWS)), set(seeds.values())):
-        if cell.accuracy is not None and (runs := cell.recipes(seed)):
+    for cell, (data, seed) in itertools.product(itertools.chain(*map(cells, ROWS)), set(asked.values())):
+        if cell.accuracy is not None and cell.data == data and (runs := cell.recipes(seed)):
             known[run_name(runs[-1])] = cell.accuracy
-    return {name: known[name] for name in seeds if name in known}
+    return {name: known[name] for name in asked if name in known}
 
 
 def _printed(table: str) -> Iterator[Cell]:
