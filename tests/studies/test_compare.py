@@ -145,6 +145,14 @@ def test_a_reason_is_that_of_its_network() -> None:
     assert why(replace(far, cell=replace(cell, model="resnet50"))) == "Not explained yet."
 
 
+def test_a_long_reason_is_told_once() -> None:
+    cell = Cell("cifar-uniform", "GMP", "vgg19", "cifar10", 0.98, 92.0)
+    far = Comparison(cell, (90.0,), (90.0,), deviations=SeedDeviations(0.1, 0.1, 0.1))
+    text = page("cifar-uniform", [far, replace(far, cell=replace(cell, row="GraNet (s_i=0)"))])
+    assert text.count(why(far)) == 1
+    assert text.count("by the paper's protocol). As for VGG-19, CIFAR-10, GMP.\n") == 1
+
+
 def test_a_cell_of_which_some_runs_broke_down_has_a_deviation_of_its_own() -> None:
     one = Comparison(CELL, (30.0, 92.0), (83.0, 92.0), deviations=SeedDeviations(0.1, 0.1, 0.0))
     assert one.own_error == pytest.approx(31.0) and one.at_best_test_epoch.own_error == pytest.approx(4.5)
