@@ -184,6 +184,5 @@ def _neurons_first(layer: SparseLayer, tensor: Tensor) -> Tensor:
 
 
 def _as_stored(layer: SparseLayer, neurons: Tensor) -> Tensor:
-    """The inverse of :func:`_neurons_first`."""
-    groups = layer.transposed_groups
-    return neurons.reshape(groups, -1, *neurons.shape[1:]).transpose(1, 2).flatten(0, 1) if groups else neurons
+    """The inverse of :func:`_neurons_first`: inputs and outputs change places again."""
+    return _neurons_first(layer, neurons)
