@@ -33,6 +33,20 @@ def cosine(initial: float, final: float, progress: float) -> float:
     return final + (initial - final) * (1 + math.cos(math.pi * progress)) / 2
 
 
+def geometric(final: float, progress: float) -> float:
+    r"""Sparsity from 0 to ``final`` in rounds that each prune the same share of what is left.
+
+    .. math:: s_t = 1 - (1 - s_f)^p
+
+    >>> [round(geometric(0.99, k / 2), 6) for k in range(3)]
+    [0.0, 0.9, 0.99]
+    """
+    if progress >= 1:
+        return final
+    density: float = (1 - final) ** progress
+    return 1 - density
+
+
 def multistep(initial: float, factor: float, milestones: Sequence[int], step: int) -> float:
     """``initial``, multiplied by ``factor`` at each milestone that ``step`` has reached: the usual learning rate.
 

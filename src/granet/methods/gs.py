@@ -9,6 +9,7 @@ from granet.checks import check_count
 from granet.clock import Clock, Time
 from granet.methods.base import Method, end_step, register
 from granet.net import SparseNet
+from granet.schedules import geometric
 from granet.scores import magnitude
 
 
@@ -43,7 +44,7 @@ class GS(Method):
 
     def target(self, clock: Clock) -> float:
         done = min(self.rounds, max(0, clock.step - clock.steps(self.start)) // self._period(clock))
-        return self.sparsity if done == self.rounds else 1 - (1 - self.sparsity) ** (done / self.rounds)
+        return geometric(self.sparsity, done / self.rounds)
 
     def updates(self, clock: Clock) -> range:
         start, end = clock.steps(self.start, "start"), end_step(clock, self.end)

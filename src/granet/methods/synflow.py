@@ -13,6 +13,7 @@ from granet.checks import check_count
 from granet.methods.base import Method, register
 from granet.net import SparseNet
 from granet.probe import Probe, Tensors, each_tensor
+from granet.schedules import geometric
 from granet.scores import given
 
 
@@ -48,9 +49,8 @@ class SynFlow(Method):
         ((inputs, _),) = net.probe.draw(1)
         ones = each_tensor(_ones, inputs)
         for k in range(1, self.rounds + 1):
-            sparsity = self.sparsity if k == self.rounds else 1 - (1 - self.sparsity) ** (k / self.rounds)
             scores = synaptic_flow(net.probe, ones, net.proposed())
-            net.prune_to(sparsity, given(net.probe.finite(scores, "model")))
+            net.prune_to(geometric(self.sparsity, k / self.rounds), given(net.probe.finite(scores, "model")))
 
 
 def synaptic_flow(probe: Probe, ones: Any, masks: Mapping[str, Tensor]) -> Tensors:
