@@ -142,6 +142,11 @@ def kept(size: int, sparsity: float) -> int:
     return size - round(size * float(sparsity))  # in single precision the product would be off by some weights
 
 
+def least(size: int, floor: int, quantum: int) -> int:
+    """What a layer of ``size`` weights keeps at least: the floor, or all if it has fewer, up to a whole quantum."""
+    return -(-min(floor, size) // quantum) * quantum
+
+
 def counts(
     shapes: Sequence[Shape],
     densities: Sequence[float],
@@ -162,7 +167,7 @@ def counts(
     """
     sizes = [math.prod(shape) for shape in shapes]
     quanta = quanta or [1] * len(sizes)
-    floors = [-(-min(floor, size) // quantum) * quantum for size, quantum in zip(sizes, quanta, strict=True)]
+    floors = [least(size, floor, quantum) for size, quantum in zip(sizes, quanta, strict=True)]
     if not sum(floors) <= total <= sum(sizes):
         raise ValueError(f"total={total}: must lie between {sum(floors)} (floor={floor} per layer) and {sum(sizes)}")
     exact = [density * size / quantum for density, size, quantum in zip(densities, sizes, quanta, strict=True)]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from granet.distributions import least
 from granet.layers import SparseLayer, gradients_of, lay_in_a_row
 from granet.patterns import SINGLE, Units
 from granet.probe import Probe
@@ -226,9 +227,8 @@ class ProposedMasks:
         return constant([self._quanta[layer.index] for layer in self.movable], self.device)
 
     def floor_of(self, layer: SparseLayer) -> int:
-        """What the layer keeps at least: the floor, or all its weights if these are fewer, up to a whole quantum."""
-        quantum = self._quanta[layer.index]
-        return -(-min(self.floor, layer.numel) // quantum) * quantum
+        """What the layer keeps at least."""
+        return least(layer.numel, self.floor, self._quanta[layer.index])
 
     @property
     def _floors(self) -> Tensor:
