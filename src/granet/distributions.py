@@ -7,7 +7,7 @@ A distribution maps the layers' shapes and the overall density to one density pe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -94,10 +94,10 @@ class ErdosRenyi:
         return _proportional(shapes, [sum(shape) / math.prod(shape) for shape in used], density)
 
 
-DISTRIBUTIONS: dict[str, Callable[..., Distribution]] = {
-    "uniform": Uniform,
-    "er": ErdosRenyi,
-    "erk": lambda: ErdosRenyi(kernel=True),
+DISTRIBUTIONS: dict[str, Distribution] = {
+    "uniform": Uniform(),
+    "er": ErdosRenyi(),
+    "erk": ErdosRenyi(kernel=True),
 }
 
 
@@ -105,7 +105,7 @@ def distribution(name: str) -> Distribution:
     """The distribution of that name."""
     if not isinstance(name, str) or name not in DISTRIBUTIONS:
         raise ValueError(f"distribution={name!r}: must be one of {', '.join(DISTRIBUTIONS)}")
-    return DISTRIBUTIONS[name]()
+    return DISTRIBUTIONS[name]
 
 
 def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density: float) -> list[float]:
