@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from granet.files import read_json
 from granet.flops import FlopsReport, flops
 from granet.models import create_model
 from granet.report.budget import fixed_counts
-from granet.studies.tables import Cell
+from granet.studies.tables import Cell, read_printed
 from granet.training.rundir import run_name
 
 PRINTED = {
@@ -83,8 +81,7 @@ def counted(model: str, classes: int, side: int) -> FlopsReport:
 
 def printed_rows() -> list[dict[str, str]]:
     """The table as the paper prints it: ResNet-50 on ImageNet at 90 %, first all layers and all convolutions."""
-    text = (files("granet.studies") / "paper" / "budgets.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return read_printed("budgets")
 
 
 def resnet50() -> FlopsReport:

@@ -218,9 +218,14 @@ def in_paper(recipes: Iterable[Recipe]) -> dict[str, float]:
     return {name: known[name] for name in asked if name in known}
 
 
-def _printed(table: str) -> Iterator[Cell]:
+def read_printed(table: str) -> list[dict[str, str]]:
+    """The rows of a table as the paper prints them."""
     text = (files("granet.studies") / "paper" / f"{table}.csv").read_text(encoding="utf-8")
-    for row in csv.DictReader(text.splitlines()):
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _printed(table: str) -> Iterator[Cell]:
+    for row in read_printed(table):
         std = float(row["std"]) if row["std"] else None
         name, model, data = row["row"], row["model"], row["data"]
         cell = Cell(table, name, model, data, float(row["sparsity"]), float(row["accuracy"]), std)
