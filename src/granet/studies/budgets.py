@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from granet.data.cifar import CIFAR10, CIFAR100, SIDE
-from granet.files import read_json
 from granet.flops import FlopsReport, flops
 from granet.models import create_model
 from granet.report.budget import fixed_counts
+from granet.studies.results import read_log
 from granet.studies.tables import Cell, read_printed
 from granet.training.rundir import run_name
 
@@ -110,8 +110,8 @@ def fixed_budgets(report: FlopsReport, total: int) -> list[Budget]:
 def learned_budget(cell: Cell, seeds: Sequence[int], results: Path) -> Budget | None:
     """The final budget of a cell's runs, from their logs; None if there are none."""
     report = counted(cell.model, CLASSES[cell.data], SIDE)
-    paths = [results / "logs" / f"{run_name(cell.recipes(seed)[-1])}.json" for seed in seeds]
-    logs = [read_json(path, dict) for path in paths if path.is_file()]
+    runs = (run_name(cell.recipes(seed)[-1]) for seed in seeds)
+    logs = [log for run in runs if (log := read_log(results, run)) is not None]
     return Budget(cell.row, report, tuple(_active(log, report) for log in logs)) if logs else None
 
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from granet.files import read_json
 from granet.studies.markdown import markdown_table
 from granet.studies.plasticity import Study
 from granet.studies.plasticity_figure import title, write_figure
 from granet.studies.plasticity_file import read_study
 from granet.studies.plasticity_results import Point, check_kept, lines, point_of, rate_drops
 from granet.studies.reproducible import PAGES, Selection, write_page
-from granet.studies.results import COLUMNS, keep, read_results
+from granet.studies.results import COLUMNS, keep, read_log, read_results
 from granet.studies.wording import heading
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import find_recipe
@@ -105,9 +104,8 @@ def read_point(row: Mapping[str, str]) -> Point:
 
 def logged_records(results: Path, run: str) -> list[EpochRecord]:
     """The epochs in the log of a run; none if there is no such log."""
-    path = results / "logs" / f"{run}.json"
-    log = read_json(path, dict) if path.is_file() else {"epochs": []}
-    return [EpochRecord(**record) for record in log["epochs"]]
+    log = read_log(results, run)
+    return [] if log is None else [EpochRecord(**record) for record in log["epochs"]]
 
 
 def page(study: Study, points: Sequence[Point]) -> str:

@@ -85,6 +85,17 @@ def log(folder: RunDir) -> dict[str, Any]:
     }
 
 
+def log_path(results: Path, run: str) -> Path:
+    """Where the log of a run is kept."""
+    return results / "logs" / f"{run}.json"
+
+
+def read_log(results: Path, run: str) -> dict[str, Any] | None:
+    """The log of a run, if it is in the results."""
+    path = log_path(results, run)
+    return read_json(path, dict) if path.is_file() else None
+
+
 def read_results(folder: Path) -> dict[str, dict[str, str]]:
     """All rows of the result files in a folder by the name of the run, each with the name of its file."""
     found: dict[str, dict[str, str]] = {}
@@ -117,9 +128,9 @@ def keep(recipe: Recipe, out: Path, results: Path, table: str, more: Mapping[str
     device = row["device"].lower().removeprefix("nvidia ").replace(" ", "-")
     version = ".".join(row["torch"].split(".")[:2])
     path = results / f"{table}-{device}-torch{version}.csv"
-    (results / "logs").mkdir(parents=True, exist_ok=True)
+    log_path(results, row["run"]).parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(log(RunDir.find(out, recipe)), separators=(",", ":"))
-    write_text(results / "logs" / f"{row['run']}.json", text + "\n")
+    write_text(log_path(results, row["run"]), text + "\n")
     others = [old for old in before.values() if old["file"] == path.name]
     write_csv(path, [*others, {**row, **(more or {})}], (*COLUMNS, *(more or {})))
 
