@@ -1,7 +1,7 @@
 """Commands that train many runs: a wrong option is told once, not by each run, and finished runs are read once."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ import torch
 
 from granet.cli import main, sweep
 from granet.data import load
-from granet.studies.results import rows
+from granet.studies.results import row_of
 from granet.studies.spec import read_spec
 from granet.training import EpochRecord, Recipe, RunDir, Summary
 from granet.training.fingerprint import fingerprint
@@ -53,11 +53,11 @@ def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, m
         run.finish(None, Summary(0.5, 0.5, 1, 0.5, 0.5, 10, 5, 0.5, 1.0))
     read: Counter[Recipe] = Counter()
 
-    def counted(chosen: Iterable[Recipe], out: Path) -> list[dict[str, object]]:
-        read.update(chosen)
-        return rows(chosen, out)
+    def counted(recipe: Recipe, out: Path) -> dict[str, object] | None:
+        read[recipe] += 1
+        return row_of(recipe, out)
 
-    monkeypatch.setattr(sweep, "rows", counted)
+    monkeypatch.setattr(sweep, "row_of", counted)
     main(["sweep", str(grid), "--out", str(tmp_path)])
     assert read == dict.fromkeys(recipes, 2)  # as it is handed on, and for the table at the end
     assert (tmp_path / "results.csv").read_text().count("\n") == 1 + len(recipes)

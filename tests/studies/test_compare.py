@@ -16,7 +16,7 @@ from granet.data import load
 from granet.studies.compare import Comparison, SeedDeviations, compare, with_deviations
 from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
-from granet.studies.results import keep, read_results, rows
+from granet.studies.results import keep, read_results, row_of
 from granet.studies.results_page import headline, page
 from granet.studies.shortfall import PROTOCOL, below, why
 from granet.studies.tables import Cell, cells
@@ -226,7 +226,7 @@ def test_a_row_tells_the_last_the_best_and_the_papers_epoch_apart(monkeypatch: p
     """The run branches after epoch 1, which is not its own; epoch 2 is denser than the others."""
     recipe = Recipe(parent="trunk", branch_epoch=1, epochs=5, seed=7, method_fields={"sparsity": 0.9})
     found_run(monkeypatch, OUTCOME, (0.99, 0.9), (0.98, 0.5), (0.91, 0.9), (0.9434567, 0.9), (0.9212345, 0.9))
-    (row,) = rows([recipe], Path())
+    row = row_of(recipe, Path())
     assert (row["accuracy_last"], row["accuracy_best"], row["accuracy_as_paper"]) == (92.123, 93.235, 94.346)
     assert (row["test_flops"], row["train_flops"], row["seconds"]) == (0.12346, 0.65432, 12.3)
     assert (row["sparsity_asked"], row["sparsity_achieved"]) == (0.9, 0.90000123)
@@ -238,14 +238,14 @@ def test_a_row_of_what_a_run_may_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     """A validation part, counted FLOPs, a sparsity among its fields, the whole width."""
     narrow = Recipe(model="vgg19", width=0.25, method="dense", method_fields={})
     found_run(monkeypatch, replace(OUTCOME, best_test_accuracy=None, best_epoch=None, train_flops=None), (0.9, 0.9))
-    (row,) = rows([narrow], Path())
+    row = row_of(narrow, Path())
     assert (row["accuracy_best"], row["train_flops"], row["accuracy_as_paper"]) == (None, None, 90.0)
     assert (row["sparsity_asked"], row["model"]) == (0.3, "vgg19 x 0.25")
     found_run(monkeypatch, OUTCOME)
     with pytest.raises(ValueError, match=r"metrics\.jsonl: must have the epochs of the run"):
-        rows([narrow], Path())
+        row_of(narrow, Path())
     found_run(monkeypatch, None)
-    assert rows([narrow], Path()) == []
+    assert row_of(narrow, Path()) is None
 
 
 def test_a_file_of_results_names_its_runs(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_file_of_results_holds_the_runs_of_one_device_and_torch(
     monkeypatch.setattr("granet.studies.results.log", lambda folder: {})
     for run, device in (("one", "NVIDIA H200 NVL"), ("two", "cpu")):
         row = {"run": run, "device": device, "torch": "2.10.0+cu130"}
-        monkeypatch.setattr("granet.studies.results.rows", Mock(return_value=[row]))
+        monkeypatch.setattr("granet.studies.results.row_of", Mock(return_value=row))
         keep(Recipe(), tmp_path / "runs", tmp_path, "zoo")
     files = {
         path.name: [row["run"] for row in csv.DictReader(path.read_text().splitlines())]

@@ -16,12 +16,11 @@ from granet.cli.many_runs import list_runs, train_all
 from granet.data import load
 from granet.files import make_folder, writing_to
 from granet.studies.jobs import Place
-from granet.studies.results import COLUMNS, rows, write_csv
+from granet.studies.results import COLUMNS, row_of, write_csv
 from granet.studies.settings import told_apart
 from granet.studies.spec import read_spec
 from granet.studies.tables import in_paper
 from granet.training import Recipe
-from granet.training.rundir import run_name
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ class Sweep:
 
     def _read(self, recipes: Sequence[Recipe], told: Mapping[str, str]) -> dict[Recipe, dict[str, Any]]:
         """The row of each finished run, with the settings that tell it from others."""
-        found = {row["run"]: row | {"settings": told[row["run"]]} for row in rows(recipes, self.out)}
-        return {recipe: found[name] for recipe in recipes if (name := run_name(recipe)) in found}
+        found = ((recipe, row_of(recipe, self.out)) for recipe in recipes)
+        return {recipe: row | {"settings": told[row["run"]]} for recipe, row in found if row is not None}
 
     def _save(self, finished: Sequence[Mapping[str, Any]]) -> None:
         with writing_to("out", self.out):

@@ -35,40 +35,35 @@ COLUMNS = (
 )
 
 
-def rows(recipes: Iterable[Recipe], out: Path) -> list[dict[str, Any]]:
-    """The result of each finished run: accuracies in percent, FLOPs as shares of the dense network's."""
-    found = []
-    for recipe in recipes:
-        folder = RunDir.find(out, recipe)
-        summary = folder.summary
-        if summary is None:
-            continue
-        environment = folder.environment
-        if not (records := folder.records[recipe.branch_epoch :]):
-            raise ValueError(f"{folder.path / 'metrics.jsonl'}: must have the epochs of the run")
-        best, as_paper = summary.best_test_accuracy, best_on_test(records)
-        found.append(
-            {
-                "method": recipe.method,
-                "model": recipe.model if recipe.width == 1 else f"{recipe.model} x {recipe.width:g}",
-                "data": recipe.data,
-                "sparsity_asked": recipe.method_fields.get("sparsity", round(summary.sparsity_asked, 8)),
-                "sparsity_achieved": round(summary.sparsity, 8),
-                "seed": recipe.seed,
-                "accuracy_last": round(100 * summary.test_accuracy, 3),
-                "accuracy_best": None if best is None else round(100 * best, 3),
-                "accuracy_as_paper": round(100 * as_paper.test_accuracy, 3),
-                "train_flops": None if summary.train_flops is None else round(summary.train_flops, 5),
-                "test_flops": round(summary.flops_ratio, 5),
-                "seconds": round(summary.seconds, 1),
-                "epochs": recipe.total_epochs,
-                "device": environment["device"],
-                "torch": environment["torch"],
-                "commit": environment.get("commit", ""),
-                "run": folder.path.name,
-            }
-        )
-    return found
+def row_of(recipe: Recipe, out: Path) -> dict[str, Any] | None:
+    """The result of a run, if it is finished: accuracies in percent, FLOPs as shares of the dense network's."""
+    folder = RunDir.find(out, recipe)
+    summary = folder.summary
+    if summary is None:
+        return None
+    environment = folder.environment
+    if not (records := folder.records[recipe.branch_epoch :]):
+        raise ValueError(f"{folder.path / 'metrics.jsonl'}: must have the epochs of the run")
+    best, as_paper = summary.best_test_accuracy, best_on_test(records)
+    return {
+        "method": recipe.method,
+        "model": recipe.model if recipe.width == 1 else f"{recipe.model} x {recipe.width:g}",
+        "data": recipe.data,
+        "sparsity_asked": recipe.method_fields.get("sparsity", round(summary.sparsity_asked, 8)),
+        "sparsity_achieved": round(summary.sparsity, 8),
+        "seed": recipe.seed,
+        "accuracy_last": round(100 * summary.test_accuracy, 3),
+        "accuracy_best": None if best is None else round(100 * best, 3),
+        "accuracy_as_paper": round(100 * as_paper.test_accuracy, 3),
+        "train_flops": None if summary.train_flops is None else round(summary.train_flops, 5),
+        "test_flops": round(summary.flops_ratio, 5),
+        "seconds": round(summary.seconds, 1),
+        "epochs": recipe.total_epochs,
+        "device": environment["device"],
+        "torch": environment["torch"],
+        "commit": environment.get("commit", ""),
+        "run": folder.path.name,
+    }
 
 
 def log(folder: RunDir) -> dict[str, Any]:
@@ -121,7 +116,8 @@ def keep(recipe: Recipe, out: Path, results: Path, table: str, more: Mapping[str
     ``more`` are columns besides those of this module, the same for all rows of a table. A run is in the results once:
     training it again, only for others to start from, changes nothing.
     """
-    (row,) = rows([recipe], out)
+    row = row_of(recipe, out)
+    assert row is not None
     before = read_results(results)
     if row["run"] in before:
         return
