@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from granet.probe.modes import uncompiled
+from granet.probe.modes import in_mode, uncompiled
 
 
 @contextmanager
@@ -19,7 +19,6 @@ def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
     operators, compiled parts run uncompiled, and autocast casts anew: a fused or cached result would hide which
     parameter a product uses.
     """
-    modes = {module: module.training for module in model.modules()}
     buffers = {module: dict(module._buffers) for module in model.modules() if module._buffers}
     values = [(buffer, _version(buffer), buffer.clone()) for buffer in model.buffers()]
     devices = {tensor.device.index for tensor in [*model.parameters(), *inputs] if tensor.device.type == "cuda"}
@@ -28,17 +27,14 @@ def undisturbed(model: nn.Module, inputs: Iterable[Tensor]) -> Iterator[None]:
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=sorted(devices)))
         stack.enter_context(uncompiled())
+        stack.enter_context(in_mode(model, training=False))
         torch.backends.mha.set_fastpath_enabled(False)
         torch.clear_autocast_cache()
-        for module in modes:
-            module.training = False  # eval() may be overridden and do more, such as merging weights
         try:
             yield
         finally:
             torch.clear_autocast_cache()
             torch.backends.mha.set_fastpath_enabled(fast_attention)
-            for module, mode in modes.items():
-                module.training = mode
             for module, saved in buffers.items():
                 module._buffers.update(saved)
             for buffer, version, value in values:

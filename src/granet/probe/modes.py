@@ -13,12 +13,16 @@ from torch import nn
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
     """The whole model in training or evaluation mode; afterwards each of its modules is in its own mode again."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes = {module: module.training for module in model.modules()}
     try:
-        model.train(training)
+        if training:
+            model.train()  # may be overridden to leave frozen parts as they are
+        else:
+            for module in modes:
+                module.training = False  # eval() may be overridden to do more, such as merging weights
         yield
     finally:
-        for module, was_training in modes:
+        for module, was_training in modes.items():
             module.training = was_training
 
 
