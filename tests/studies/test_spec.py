@@ -260,3 +260,10 @@ def test_a_method_of_ones_own_may_be_that_of_one_of_several_parents(
     recipes = read_spec(write(tmp_path, grid)).recipes
     assert [recipe.method for recipe in recipes] == ["gmp", "own_parent:Mine", "lth", "dense", "lth"]
     assert recipes[1].method_fields == {"sparsity": 0.5, "flavour": 4}
+
+
+def test_a_grid_may_start_from_a_recipe_that_comes_with_granet(tmp_path: Path) -> None:
+    (recipe,) = read_spec(write(tmp_path, 'recipe = "cifar10-vgg19"\nsparsity = 0.9')).recipes
+    assert (recipe.model, recipe.data, recipe.epochs) == ("vgg19", "cifar10", 160)
+    with pytest.raises(ValueError, match=r"^recipe='.*cifar10-vgg': must be a file that can be read \(No such file"):
+        read_spec(write(tmp_path, 'recipe = "cifar10-vgg"'))

@@ -7,7 +7,7 @@ import pytest
 from granet.cli.train import Train
 from granet.methods import create_method
 from granet.training.recipe import DENSE
-from granet.training.recipe_file import read_recipe_file
+from granet.training.recipe_file import find_recipe, read_recipe_file, recipe_path
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(
@@ -106,3 +106,14 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_stretch_of_nothing() -> None:
     with pytest.raises(ValueError, match=r"stretch=0\.0: must be above 0"):
         Train(stretch=0.0).whole_recipe()
+
+
+def test_a_recipe_that_comes_with_granet_needs_only_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours = find_recipe("cifar10-vgg19")
+    assert recipe_path("cifar10-vgg19") == recipe_path(Path("cifar10-vgg19.toml")) == ours
+    assert recipe_path("cifar10-vgg19.toml", tmp_path) == ours
+    assert Train(recipe=Path("cifar10-vgg19")).whole_recipe() == Train(recipe=ours).whole_recipe()
+    assert recipe_path("mine") == Path("mine")  # reading it says that it is not there
+    (tmp_path / "cifar10-vgg19.toml").touch()
+    assert recipe_path("cifar10-vgg19.toml") == Path("cifar10-vgg19.toml")  # one's own comes first

@@ -19,6 +19,7 @@ from granet.studies.jobs import Place
 from granet.studies.plasticity import Study
 from granet.studies.plasticity_file import read_study
 from granet.studies.plasticity_results import Point, check_kept, lines, points, rate_drops, write_points
+from granet.training.recipe_file import recipe_path
 from granet.training.rundir import RunDir
 
 
@@ -33,7 +34,7 @@ class Plasticity:
     """
 
     spec: Annotated[Path, Positional]
-    """The file, such as `recipes/studies/plasticity-digits.toml`."""
+    """The file, or the name of one that comes with granet, such as `studies/plasticity-digits`."""
     out: Path = Path("runs/plasticity")
     """Where the run folders, the numbers and the figures go."""
     packed: int | None = None
@@ -52,7 +53,7 @@ class Plasticity:
 
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""
-        study, packed = read_study(self.spec)
+        study, packed = read_study(recipe_path(self.spec))
         if self.dry_run:
             list_runs(console, study.recipes(), self.out)
             return

@@ -21,6 +21,7 @@ from granet.studies.settings import told_apart
 from granet.studies.spec import read_spec
 from granet.studies.tables import in_paper
 from granet.training import Recipe
+from granet.training.recipe_file import recipe_path
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Sweep:
     """
 
     spec: Annotated[Path, Positional]
-    """The file, such as `recipes/zoo-digits.toml`."""
+    """The file, or the name of one that comes with granet, such as `zoo-digits`."""
     out: Path = Path("runs")
     """Where the run folders and `results.csv` go."""
     packed: int | None = None
@@ -55,7 +56,7 @@ class Sweep:
 
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""
-        spec = read_spec(self.spec)
+        spec = read_spec(recipe_path(self.spec))
         if self.dry_run:
             list_runs(console, spec.recipes, self.out)
             return

@@ -20,7 +20,7 @@ from granet.files import DISK_ERRORS, writing_to
 from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
 from granet.training.loggers import create_loggers
-from granet.training.recipe_file import RECIPE_KEYS, read_recipe_file
+from granet.training.recipe_file import RECIPE_KEYS, read_recipe_file, recipe_path
 
 _DIGITS = Recipe()
 
@@ -35,7 +35,7 @@ class Train:
     """
 
     recipe: Annotated[Path | None, Positional] = None
-    """A recipe file, such as `recipes/cifar10-vgg19.toml`."""
+    """A recipe file, or the name of one that comes with granet, such as `cifar10-vgg19`."""
     method: str | None = None
     """Any name that `granet methods` lists, `dense`, or `package.module:Class` of your own."""
     sparsity: float | None = None
@@ -145,7 +145,7 @@ class Train:
         if self.recipe is None:
             base = Recipe(method=self.method or _DIGITS.method)
         else:
-            base = read_recipe_file(self.recipe).recipe(self.method)
+            base = read_recipe_file(recipe_path(self.recipe)).recipe(self.method)
         asked = {key: value for key in RECIPE_KEYS if (value := getattr(self, key, None)) not in (None, ())}
         if self.warm_up is not None:
             asked["warm_up"] = _time(self.warm_up)

@@ -1,6 +1,7 @@
 """A plasticity study as a TOML file.
 
-recipe = "../cifar10-resnet20.toml"      # a path from this file's folder; without it, the embedded digits
+recipe = "cifar10-resnet20"              # one that comes with granet, or a path from this file's folder; without
+                                         # it, the embedded digits
 packed = 3                               # runs at once
 checkpoints = [10, 30, 50, 70, 90, 110]  # fields of `Study`
 sparsities = [0.0, 0.5, 0.9, 0.98]
@@ -18,7 +19,7 @@ from granet.files import read_toml
 from granet.studies.plasticity import Study
 from granet.studies.spec import runs_at_once
 from granet.training.recipe import Recipe
-from granet.training.recipe_file import RECIPE_KEYS, check_known, read_recipe_file
+from granet.training.recipe_file import RECIPE_KEYS, check_known, read_recipe_file, recipe_path
 
 _STUDY = {field.name for field in dataclasses.fields(Study)} - {"recipe"}
 _RECIPE = RECIPE_KEYS - {"method", "parent", "seed", "keep", "branch_epoch", "hold"}
@@ -42,7 +43,7 @@ def _study(path: Path, table: dict[str, Any]) -> Study:
     base = table.get("recipe")
     if base is not None and not isinstance(base, str):
         raise ValueError(f"recipe={base!r}: must be the name of a recipe file")
-    shared = (Recipe() if base is None else read_recipe_file(path.parent / base).shared).dense_twin()
+    shared = (Recipe() if base is None else read_recipe_file(recipe_path(base, path.parent)).shared).dense_twin()
     asked = {key: value for key, value in table.items() if key in _RECIPE}
     for key in _LISTS & set(table):
         if not isinstance(table[key], list):

@@ -1,6 +1,7 @@
 """A grid of runs as a TOML file.
 
-recipe = "cifar10-vgg19.toml"    # a path from this file's folder, or a list of such; without it, the embedded digits
+recipe = "cifar10-vgg19"         # one that comes with granet, or a path from this file's folder, or a list of such;
+                                 # without it, the embedded digits
 packed = 3                       # runs at once
 seed = [0, 1, 2]                 # any field of a recipe or a method; what is in a list is tried one after the other
 sparsity = [0.9, 0.95, 0.98]
@@ -33,7 +34,15 @@ from typing import Any
 from granet.files import read_toml
 from granet.methods import create_method, list_methods
 from granet.training.recipe import Recipe, check_parent, method_class, takes_parent
-from granet.training.recipe_file import RECIPE_KEYS, RecipeFile, check_known, nearest, read_recipe_file, table_of
+from granet.training.recipe_file import (
+    RECIPE_KEYS,
+    RecipeFile,
+    check_known,
+    nearest,
+    read_recipe_file,
+    recipe_path,
+    table_of,
+)
 from granet.training.rundir import run_name
 
 _LISTS = {name for name in RECIPE_KEYS if isinstance(getattr(Recipe(), name), tuple)}
@@ -85,7 +94,7 @@ def _recipe_files(path: Path, base: object) -> list[RecipeFile]:
     names = base if isinstance(base, list) else [base]
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path}: recipe={base!r}: must be the name of a recipe file, or a list of names")
-    return [read_recipe_file(path.parent / str(name)) for name in names]
+    return [read_recipe_file(recipe_path(str(name), path.parent)) for name in names]
 
 
 def _grid(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

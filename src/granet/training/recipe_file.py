@@ -62,6 +62,20 @@ def find_recipe(name: str) -> Path:
     raise ValueError(f"recipe={name!r}: no such recipe comes with granet")
 
 
+def recipe_path(name: str | Path, folder: Path = Path()) -> Path:
+    """The user's own file of that name, or else the recipe of that name that comes with the project.
+
+    If there is neither it is the first, for whoever reads it to say so.
+    """
+    own = folder / name
+    if own.exists():
+        return own
+    try:
+        return find_recipe(str(name).removesuffix(".toml"))
+    except ValueError:
+        return own
+
+
 def read_recipe_file(path: Path) -> RecipeFile:
     """The recipes in a TOML file; ValueError that names the file, the key and what is allowed."""
     table = read_toml(path, "recipe")
