@@ -114,6 +114,7 @@ def test_a_recipe_that_comes_with_granet_needs_only_its_name(tmp_path: Path, mon
     assert recipe_path("cifar10-vgg19") == recipe_path(Path("cifar10-vgg19.toml")) == ours
     assert recipe_path("cifar10-vgg19.toml", tmp_path) == ours
     assert Train(recipe=Path("cifar10-vgg19")).whole_recipe() == Train(recipe=ours).whole_recipe()
-    assert recipe_path("mine") == Path("mine")  # reading it says that it is not there
+    for name in ("mine", "long" * 100):
+        assert recipe_path(name) == Path(name)  # reading it says what is wrong
     (tmp_path / "cifar10-vgg19.toml").touch()
     assert recipe_path("cifar10-vgg19.toml") == Path("cifar10-vgg19.toml")  # one's own comes first

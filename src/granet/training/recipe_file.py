@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ def find_recipe(name: str) -> Path:
     """The file of a recipe that comes with the project, such as ``cifar10-vgg19``."""
     here = Path(__file__).parents
     for folder in (here[1] / "recipes", here[3] / "recipes"):  # installed, or in a checkout
-        if (path := folder / f"{name}.toml").is_file():
+        if os.path.isfile(path := folder / f"{name}.toml"):
             return path
     raise ValueError(f"recipe={name!r}: no such recipe comes with granet")
 
@@ -65,10 +66,10 @@ def find_recipe(name: str) -> Path:
 def recipe_path(name: str | Path, folder: Path = Path()) -> Path:
     """The user's own file of that name, or else the recipe of that name that comes with the project.
 
-    If there is neither it is the first, for whoever reads it to say so.
+    If there is neither, or it cannot be told, it is the first: whoever reads it says what is wrong.
     """
     own = folder / name
-    if own.exists():
+    if os.path.exists(own):  # unlike the methods of a path it raises nothing, whatever the name
         return own
     try:
         return find_recipe(str(name).removesuffix(".toml"))
