@@ -9,12 +9,14 @@ import pytest
 
 from granet.cli import main
 from granet.cli import reproduce as module
+from granet.studies.budget_table import learning_cells
 from granet.studies.plasticity import Study
 from granet.studies.plasticity_table import PlasticityTable
 from granet.studies.registry import TABLES
 from granet.studies.reproducible import Selection
 from granet.studies.results import read_results
 from granet.training import Recipe
+from granet.training.rundir import run_name
 
 STUDY = Study(
     Recipe(epochs=2, batch_size=128).dense_twin(),
@@ -129,3 +131,12 @@ def test_folders_that_cannot_be_written_to_are_refused_before_the_first_run(
 ) -> None:
     said = refused("reproduce", "plasticity", "--device", "cpu", f"--{option}", "afile")
     assert said.startswith(f"granet: {option}='afile': must be a folder that can be written to (")
+
+
+def test_a_log_without_what_is_read_from_it_is_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
+    run = run_name(learning_cells()[0].recipes(0)[-1])
+    path = tmp_path / "logs" / f"{run}.json"
+    path.parent.mkdir()
+    path.write_text('{"layers": []}')
+    said = refused("reproduce", "budgets", "--dry-run", "--results", tmp_path)
+    assert said == f"granet: {path}: is damaged or of another version of granet (no 'updates')\n"

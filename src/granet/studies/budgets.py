@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +111,12 @@ def learned_budget(cell: Cell, seeds: Sequence[int], results: Path) -> Budget | 
     """The final budget of a cell's runs, from their logs; None if there are none."""
     report = counted(cell.model, CLASSES[cell.data], SIDE)
     runs = (run_name(cell.recipes(seed)[-1]) for seed in seeds)
-    logs = [log for run in runs if (log := read_log(results, run)) is not None]
-    return Budget(cell.row, report, tuple(_active(log, report) for log in logs)) if logs else None
+    found = (read_log(results, run, partial(_active, report)) for run in runs)
+    active = tuple(counts for counts in found if counts is not None)
+    return Budget(cell.row, report, active) if active else None
 
 
-def _active(log: Mapping[str, Any], report: FlopsReport) -> tuple[int, ...]:
+def _active(report: FlopsReport, log: Mapping[str, Any]) -> tuple[int, ...]:
     """Active weights at the end of a run. The oldest logs have them only in the records of mask updates."""
     layers = log["layers"]
     last = log["updates"][-1]["active"] if log["updates"] else ()

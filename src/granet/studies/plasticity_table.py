@@ -19,7 +19,7 @@ from granet.studies.results import COLUMNS, keep, read_log, read_results
 from granet.studies.wording import heading
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import find_recipe
-from granet.training.records import EpochRecord
+from granet.training.records import EpochRecord, read_epoch
 from granet.training.rundir import run_name
 
 NAME = "plasticity"
@@ -104,8 +104,7 @@ def read_point(row: Mapping[str, str]) -> Point:
 
 def logged_records(results: Path, run: str) -> list[EpochRecord]:
     """The epochs in the log of a run; none if there is no such log."""
-    log = read_log(results, run)
-    return [] if log is None else [EpochRecord(**record) for record in log["epochs"]]
+    return read_log(results, run, lambda log: [read_epoch(record) for record in log["epochs"]]) or []
 
 
 def page(study: Study, points: Sequence[Point]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from granet.files import read_json, write_text
 from granet.training.recipe import Recipe
 from granet.training.records import best_on_test
 from granet.training.rundir import LAYERS, UPDATES, RunDir, read_lines
+
+T = TypeVar("T")
 
 COLUMNS = (
     "method",
@@ -85,10 +87,10 @@ def log_path(results: Path, run: str) -> Path:
     return results / "logs" / f"{run}.json"
 
 
-def read_log(results: Path, run: str) -> dict[str, Any] | None:
-    """The log of a run, if it is in the results."""
+def read_log(results: Path, run: str, build: Callable[[Any], T]) -> T | None:
+    """What ``build`` makes of the log of a run, if it is in the results; ValueError that names a damaged file."""
     path = log_path(results, run)
-    return read_json(path, dict) if path.is_file() else None
+    return read_json(path, build) if path.is_file() else None
 
 
 def read_results(folder: Path) -> dict[str, dict[str, str]]:
