@@ -193,6 +193,17 @@ def test_mlflow(mlflow: Calls, tmp_path: Path) -> None:
     assert last["metrics"]["final/flops_ratio"] == 0.2
 
 
+def test_mlflow_ends_a_run_that_does_not_start(mlflow: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def log_params(params: dict[str, Any]) -> None:
+        raise RuntimeError("too long a value")
+
+    monkeypatch.setattr(sys.modules["mlflow"], "log_params", log_params)
+    failure = r"^log: MLflow cannot start \(RuntimeError: too long a value\)$"
+    with pytest.raises(ValueError, match=failure), logging_to(create_loggers(["mlflow"]), RECIPE, tmp_path, 0):
+        pass
+    assert [name for name, _ in mlflow] == ["start_run", "end_run"] and mlflow[-1][1] == {"status": "FAILED"}
+
+
 def test_names(tensorboard: Calls, wandb: Calls) -> None:
     assert create_loggers([]) == []
     kinds = [type(logger).__name__ for logger in create_loggers(["wandb", "tensorboard", "wandb"])]

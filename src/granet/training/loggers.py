@@ -114,10 +114,15 @@ class MLflow:
     def start(self, recipe: Recipe, folder: Path, epochs_done: int) -> None:
         identity = _kept_id(folder, "mlflow")
         run = self._package.start_run(run_id=identity, run_name=None if identity else folder.name, nested=True)
-        if identity is None:
-            _keep_id(folder, "mlflow", run.info.run_id)
+        try:
+            if identity is None:
+                _keep_id(folder, "mlflow", run.info.run_id)
+            self._package.log_params(_flat(recipe.to_dict()))
+        except BaseException:  # the run would stay the active one, and later runs of the process would go inside it
+            with suppress(Exception):
+                self._package.end_run(status="FAILED")
+            raise
         self._status = "KILLED"
-        self._package.log_params(_flat(recipe.to_dict()))
 
     def epoch(self, record: EpochRecord) -> None:
         self._package.log_metrics(_metrics(record), step=record.epoch)
