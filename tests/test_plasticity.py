@@ -170,6 +170,13 @@ def test_bad_input_names_the_field(options: dict[str, object], message: str) -> 
         granet.plasticity(model, optimizer, [(INPUTS, TARGETS)], nn.functional.cross_entropy, accuracy, **options)
 
 
+def test_an_optimizer_that_needs_a_closure_is_refused_at_once() -> None:
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(ValueError, match=r"^optimizer=LBFGS: cannot train the copies, .* without a closure$"):
+        granet.plasticity(model, optimizer, [(INPUTS, TARGETS)], nn.functional.cross_entropy, accuracy, steps=2)
+
+
 @pytest.mark.parametrize(
     "batches", [iter([(INPUTS, TARGETS)]), iter([(INPUTS, TARGETS)] * 99), []], ids=["too few", "enough", "none"]
 )

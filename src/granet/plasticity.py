@@ -84,6 +84,8 @@ def plasticity(
         raise ValueError(f"rates={rates!r}: must have one rate or more")
     for rate in rates:
         check_rate("rates", rate)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("optimizer=LBFGS: cannot train the copies, their step() is called without a closure")
     if isinstance(batches, Iterator):  # each copy would see other batches, and the caller would miss them
         raise ValueError(_AGAIN)
     points = []
