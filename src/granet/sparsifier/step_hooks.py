@@ -47,8 +47,9 @@ class StepHooks:
         for handle in self._handles:
             handle.remove()
 
+    @_disable_dynamo
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        caller = sys._getframe(1)
+        caller = _caller()
         if self._running is not None and _is_on_stack(self._running, caller):
             return None  # step() called super().step(): torch runs the hooks for both, but it is one step
         self._running = caller
@@ -82,14 +83,11 @@ class StepHooks:
                         self._withheld.append((parameter, parameter.grad))
                         parameter.grad = None
 
+    @_disable_dynamo
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if sys._getframe(1) is not self._running:
+        if _caller() is not self._running:
             return
         self._running = None
-        self._conclude(optimizer)
-
-    @_disable_dynamo
-    def _conclude(self, optimizer: Optimizer) -> None:
         self._hand_back()
         # Under GradScaler a fused optimizer is always called and skips by itself; others are not called in that case.
         found_inf = getattr(optimizer, "found_inf", None)
@@ -108,6 +106,14 @@ def hooked_owners(optimizer: Optimizer) -> list[object]:
     """The objects whose methods are called back at the steps of this optimizer."""
     hooks = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_step_pre_hooks.values())
     return [getattr(hook._taken, "__self__", None) for hook in hooks if isinstance(hook, StepHooks)]
+
+
+def _caller() -> FrameType | None:
+    """The frame that called a hook: the nearest that is neither of this module nor of torch's compiler."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals["__name__"].startswith((__name__, "torch._compile", "torch._dynamo")):
+        frame = frame.f_back
+    return frame
 
 
 def _is_on_stack(frame: FrameType, top: FrameType | None) -> bool:
