@@ -282,6 +282,22 @@ def test_the_name_of_a_method_that_is_here_is_taken(module: str, monkeypatch: py
     registry.register("rigl", paper="none")(granet.RigL)  # as when its module is loaded again
 
 
+def test_states_are_of_one_method_when_its_cell_in_a_notebook_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+
+    def run_the_cell() -> granet.Sparsifier:
+        cls = registry.register("my-static", paper="none")(type("Mine", (granet.Static,), {}))
+        model = torch.nn.Linear(4, 4)
+        return granet.sparsify(model, torch.optim.SGD(model.parameters()), cls(sparsity=0.5))
+
+    first = run_the_cell()
+    state = first.state_dict()
+    second = run_the_cell()
+    assert first.state_dict()["method"] == second.state_dict()["method"] == "my-static"
+    first.load_state_dict(state)
+    second.load_state_dict(first.state_dict())
+
+
 def test_a_method_for_single_weights_takes_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     registry.register("single", paper="none")(type("Single", (granet.RigL,), {"takes_pattern": False}))

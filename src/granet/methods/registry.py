@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from granet.import_path import imported
 
@@ -101,6 +102,8 @@ class MethodInfo:
 
 
 _METHODS: dict[str, MethodInfo] = {}
+_NAMES: WeakKeyDictionary[type[Method], str] = WeakKeyDictionary()
+"""What each class was first registered as; it keeps that name when another class is registered under it."""
 M = TypeVar("M", bound="type[Method]")
 
 
@@ -127,6 +130,7 @@ def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
         if name in _METHODS and _is_ours(_METHODS[name].cls) and not _is_ours(cls):
             raise ValueError(f"name={name!r}: is that of {_METHODS[name].cls.__name__}, which granet has; take another")
         _METHODS[name] = MethodInfo(name, cls, _summary(cls), paper, **facts)
+        _NAMES.setdefault(cls, name)
         return cls
 
     return add
@@ -152,8 +156,7 @@ def method_name(method: Method) -> str:
 
     A path by which it was found does not count: states are compared by this, wherever their method came from.
     """
-    names = (info.name for info in _METHODS.values() if info.cls is type(method) and ":" not in info.name)
-    return next(names, type(method).__name__)
+    return _NAMES.get(type(method), type(method).__name__)
 
 
 def find_method(name: str, *others: str) -> MethodInfo:
