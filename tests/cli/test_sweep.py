@@ -2,17 +2,22 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from granet.cli import main, sweep
+from granet.cli.console import create_console
+from granet.cli.many_runs import train_all
 from granet.data import load
+from granet.studies.jobs import Place
 from granet.studies.results import row_of
 from granet.studies.spec import read_spec
 from granet.training import EpochRecord, Recipe, RunDir, Summary
 from granet.training.fingerprint import fingerprint
+from granet.training.rundir import run_name
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 COMMANDS = {
@@ -61,3 +66,18 @@ def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, m
     main(["sweep", str(grid), "--out", str(tmp_path)])
     assert read == dict.fromkeys(recipes, 2)  # as it is handed on, and for the table at the end
     assert (tmp_path / "results.csv").read_text().count("\n") == 1 + len(recipes)
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is no failure of this command, and neither is a run that would start from it."""
+    theirs, ours = (Recipe(method="dense", method_fields={}, epochs=1, batch_size=512, seed=seed) for seed in (0, 1))
+    after = replace(theirs, method="lth", method_fields={"sparsity": 0.5}, parent=run_name(theirs))
+    folder = RunDir.find(tmp_path, theirs)
+    folder.make()
+    with folder.locked():
+        trained = list(train_all(create_console(), [theirs, after, ours], Place(torch.device("cpu"), tmp_path), 1))
+    assert trained == [ours]
+    said = capsys.readouterr()
+    for recipe in (theirs, after):
+        assert f"{run_name(recipe)} left to another process" in said.out
+    assert "2 of 3 runs are left to another process" in said.out and said.err == ""

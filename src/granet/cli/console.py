@@ -119,6 +119,7 @@ class SweepView:
         self._progress.remove_task(self._tasks.pop(name))
         self._progress.advance(self._all)
         how = "done" if event.error is None else f"failed: {event.error}"
+        how = "left to another process, which trains it or its parent" if event.elsewhere else how
         self._console.print(f"{name} {how}", soft_wrap=True)
 
 

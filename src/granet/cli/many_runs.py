@@ -11,7 +11,7 @@ from rich.console import Console
 
 from granet.cli.console import SweepView
 from granet.data import load
-from granet.studies.jobs import Place, run_jobs
+from granet.studies.jobs import Event, Place, run_jobs
 from granet.training import Recipe, RunDir
 from granet.training.fingerprint import fingerprint
 from granet.training.interrupt import stop_signals
@@ -22,7 +22,8 @@ from granet.training.rundir import run_name
 def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed: int) -> Iterator[Recipe]:
     """Train what is not finished, with a view of it; each recipe is handed on when its run is done.
 
-    Runs that fail are named at the end, and the exit code is then 1.
+    Runs that fail are named at the end, and the exit code is then 1. Those that another process trains are left to it,
+    with all that start from them.
     """
     folders = {recipe: RunDir.find(place.out, recipe) for recipe in recipes}
     done = {recipe: folder for recipe, folder in folders.items() if folder.summary is not None}
@@ -34,17 +35,24 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
     if done:
         console.print(f"{len(done)} of {len(folders)} runs are done already")
     yield from done
-    failures = {}
+    failures: dict[str, str] = {}
+    elsewhere: set[str] = set()
     with stop_signals() as stop, SweepView(console, len(left)) as view:
         for event in run_jobs(left, place, packed, stop):
             name = run_name(event.recipe)
+            if event.error is not None and event.recipe.parent in elsewhere:  # which is not finished yet
+                event = Event(event.recipe, elsewhere=True)
             view.show(name, event)
-            if event.error is not None:
+            if event.elsewhere:
+                elsewhere.add(name)
+            elif event.error is not None:
                 failures[name] = event.error
             elif event.record is None:
                 yield event.recipe
         if stop():
             raise KeyboardInterrupt
+    if elsewhere:
+        console.print(f"{len(elsewhere)} of {len(folders)} runs are left to another process")
     for name, error in failures.items():
         print(f"granet: {name} failed: {error}", file=sys.stderr)
     if failures:

@@ -32,7 +32,7 @@ from granet.training.interrupt import stop_signals
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord
 from granet.training.run import Run, check_checkpoint_every
-from granet.training.rundir import run_name
+from granet.training.rundir import TrainedElsewhere, run_name
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a run: an epoch is done, or the run ended, well (no error) or not."""
+    """What happened to a run: an epoch is done, the run ended, well (no error) or not, or it is not ours to train."""
 
     recipe: Recipe
     record: EpochRecord | None = None
     error: str | None = None
+    elsewhere: bool = False
+    """Another process trains it."""
 
 
 def run_jobs(
@@ -244,6 +246,8 @@ def _train(
         for record in run.epochs(place.checkpoint_every, stop):
             tell(Event(recipe, record))
         tell(Event(recipe))
+    except TrainedElsewhere:
+        tell(Event(recipe, elsewhere=run.folder.summary is None))  # else it is done, by whomever
     except BrokenPipeError:
         raise
     except (Exception, SystemExit) as error:

@@ -20,7 +20,7 @@ from granet.training.loggers import Logger, logging_to
 from granet.training.loop import Training
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
-from granet.training.rundir import RunDir
+from granet.training.rundir import RunDir, TrainedElsewhere
 
 
 class Run:
@@ -75,7 +75,7 @@ class Run:
         with self.folder.locked():
             if self.folder.summary is not None:
                 out, name = self.folder.path.parent, self.folder.path.name
-                raise ValueError(f"out={str(out)!r}: {name} was finished meanwhile")
+                raise TrainedElsewhere(f"out={str(out)!r}: {name} was finished meanwhile")
             self.folder.describe(self.recipe, self._device, self._images)
             self.folder.begin(self.training.records)
             with logging_to(self._loggers, self.recipe, self.folder.path, self.epochs_done) as log:

@@ -67,6 +67,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_let_go)
 
 
+class TrainedElsewhere(ValueError):
+    """Another process trains the run, or has finished it meanwhile."""
+
+
 @dataclass(frozen=True)
 class LayerCount:
     """One sparse layer at the end of a run."""
@@ -103,7 +107,7 @@ class RunDir:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else may write here meanwhile; ValueError if somebody does, or removes the folder.
+        """Nobody else may write here meanwhile; TrainedElsewhere if somebody does, ValueError if the folder is removed.
 
         Ends with the process, however it ends.
         """
@@ -114,7 +118,8 @@ class RunDir:
                 if fcntl is not None:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise ValueError(f"out={str(self.path.parent)!r}: {self.path.name} is being trained already") from error
+                where, name = str(self.path.parent), self.path.name
+                raise TrainedElsewhere(f"out={where!r}: {name} is being trained already") from error
             yield
         except FileNotFoundError as error:
             if self.path.exists():
