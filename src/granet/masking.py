@@ -23,7 +23,7 @@ def zero_inactive(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     faster than multiplying floats by a bool mask. On a GPU a Triton kernel writes the zeros of all layers at once.
     """
     for device, (tensors, masks) in _by_kind(*zip(*pairs, strict=True)):
-        _check_together(device, masks)
+        check_together(device, masks)
         kernels = runs_kernels(device) and not _is_capturing(device)
         by_kernel = _in_same_order(tensors, masks) if kernels else [False] * len(tensors)
         if any(by_kernel):
@@ -45,7 +45,7 @@ def take_dense(tensors: list[Tensor], masks: list[Tensor]) -> tuple[Sequence[Ten
     all.
     """
     if len(kinds(tensors)) == 1 and runs_kernels(tensors[0].device) and all(_in_same_order(tensors, masks)):
-        _check_together(tensors[0].device, masks)
+        check_together(tensors[0].device, masks)
         from granet.kernels import masking as masking_kernels
 
         return masking_kernels.take_dense(tensors, masks)
@@ -69,7 +69,7 @@ def all_finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     return finite[0] if len(finite) == 1 else torch.stack(finite).all()
 
 
-def _check_together(device: torch.device, masks: Sequence[Tensor]) -> None:
+def check_together(device: torch.device, masks: Sequence[Tensor]) -> None:
     """ValueError unless the masks are there too: a kernel would take their addresses for some of its own device.
 
     A model is moved whole, so the first mask tells; looking at hundreds would keep the host busy at every step.

@@ -376,3 +376,9 @@ def test_layers_that_noise_cannot_reach_are_named_once() -> None:
             optimizer.step()
     assert len(said) == 1
     assert f"exclude={names!r}" in str(said[0].message)
+
+
+def test_a_model_that_was_moved_after_sparsify_is_refused() -> None:
+    model, _, _ = start(granet.VD())
+    with pytest.raises(ValueError, match=r"^model: on meta, its masks on cpu; move it to its device before sparsify"):
+        model.to("meta")(batch(0)[0].to("meta"))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.torch_version import TorchVersion
 
 import granet
 from granet.clock import Clock
@@ -34,7 +35,7 @@ class Watched(granet.RigL):
         super().update(net, clock)
 
 
-@pytest.mark.filterwarnings("error:Dynamo does not know")
+@pytest.mark.filterwarnings("error:.*sys._getframe")
 @pytest.mark.parametrize("step_on_update", [True, False])
 def test_a_compiled_step_is_the_same_step(kit: Kit, step_on_update: bool) -> None:
     torch.compiler.reset()
@@ -48,7 +49,9 @@ def test_a_compiled_step_is_the_same_step(kit: Kit, step_on_update: bool) -> Non
         step()
         optimizer.zero_grad()
         kit.check_zeros(sparsifier)
-    kit.check_equal(kit.snapshot(*plain), kit.snapshot(model, optimizer, sparsifier))
+    # Before torch 2.13 the compiler rounds a step otherwise, a dense one too.
+    close = torch.testing.assert_close if TorchVersion(torch.__version__) < "2.13" else kit.check_equal
+    close(kit.snapshot(*plain), kit.snapshot(model, optimizer, sparsifier))
     assert sparsifier.step == STEPS
     assert Watched.compiled == [False] * (len(plain[2].history) + len(sparsifier.history))
 

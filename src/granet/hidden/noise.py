@@ -15,6 +15,7 @@ from granet.clock import Clock
 from granet.hidden.base import Hidden
 from granet.hidden.extras import ExtraParameters
 from granet.layers import SPARSIFIABLE, SparseLayer
+from granet.masking import check_together
 from granet.patterns import SINGLE, Units
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
@@ -198,6 +199,7 @@ class _NoisyForward:
         self._layer, self._log_sigma2 = layer, log_sigma2
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> Tensor:
+        check_together(output.device, [self._layer.mask])
         if not module.training:
             weight = module.weight  # not always the layer's: functional_call swaps it
             assert isinstance(weight, Tensor)
