@@ -6,12 +6,13 @@ import math
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from granet.distributions import ErdosRenyi, Uniform, counts, distribution, kept
+from granet.distributions import ErdosRenyi, Uniform, counts, distribution, kept, least
 from granet.layers import find_layers
 from granet.models import create_model
 
@@ -215,6 +216,8 @@ def test_a_layer_that_is_first_and_last_is_exempt_from_nothing() -> None:
 def test_a_budget_below_the_exemptions_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sparsity=0\.9: .*dense_first=True"):
         Uniform(dense_first=True)([(50,), (50,)], 0.1)
+    with pytest.raises(ValueError, match=r"sparsity=0\.5: .*dense_first=True"):
+        Uniform(dense_first=True)([(50,), (50,)], 0.5)  # nothing is left for the other layer
 
 
 # Whole numbers.
@@ -226,6 +229,10 @@ def test_a_budget_below_the_exemptions_is_refused() -> None:
 def test_kept_rounds_the_zeros(size: int, sparsity: float, left: int) -> None:
     assert kept(size, sparsity) in (left, left + (size * sparsity % 1 == 0.5))
     assert abs((size - kept(size, sparsity)) - size * sparsity) <= 0.5
+
+
+def test_kept_of_a_sparsity_in_single_precision_is_exact() -> None:
+    assert kept(25_502_912, np.float32(0.91)) == 2_295_261  # its zeros, 23,207,650.6, are between two such numbers
 
 
 @settings(max_examples=300)
@@ -279,6 +286,22 @@ def test_floors_are_not_paid_for_by_the_dense_first_layer(data, shapes: list[Sha
 def test_the_dense_first_layer_stays_dense_beside_tiny_layers() -> None:
     shapes = [(8,), (2,), (5,), (149,)]
     assert counts(shapes, Uniform(dense_first=True)(shapes, 27 / 164), 27, floor=1) == [8, 1, 1, 17]
+
+
+@settings(max_examples=200)
+@given(st.data(), st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=5), st.integers(0, 12))
+def test_whole_quanta_are_as_near_to_the_total_as_one_more_or_less_brings_them(data, units, floor: int) -> None:
+    shapes, quanta = [(number * quantum,) for number, quantum in units], [quantum for _, quantum in units]
+    floors = [least(size, floor, quantum) for (size,), quantum in zip(shapes, quanta, strict=True)]
+    total = data.draw(st.integers(sum(floors), sum(size for (size,) in shapes)))
+    densities = data.draw(st.lists(st.floats(0, 1), min_size=len(shapes), max_size=len(shapes)))
+    shared = counts(shapes, densities, total, floor, quanta)
+    away = total - sum(shared)
+    for count, quantum, low, (size,) in zip(shared, quanta, floors, shapes, strict=True):
+        assert count % quantum == 0
+        assert low <= count <= size
+        assert count + quantum > size or abs(away - quantum) >= abs(away)
+        assert count - quantum < low or abs(away + quantum) >= abs(away)
 
 
 @pytest.mark.parametrize("total", [1, 31])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from granet import GMP, SNFS, Clock, GraNet, RigL, RigLITOP
-from granet.schedules import cosine, cubic
+from granet.schedules import cosine, cubic, geometric
 
 GOLDEN = [  # method, total steps, steps per epoch, updates in the window n, {step: (s_t, r_t)}
     pytest.param(
@@ -103,3 +103,8 @@ def test_a_schedule_goes_from_one_end_to_the_other_and_never_back(schedule, firs
 
 def test_cubic_stays_at_the_end() -> None:
     assert cubic(0.1, 0.7, 1.5) == 0.7
+
+
+@pytest.mark.parametrize("final", [0.1, 0.7, 0.99])
+def test_geometric_ends_at_exactly_the_final_sparsity_and_stays_there(final: float) -> None:
+    assert geometric(final, 1) == geometric(final, 1.5) == final

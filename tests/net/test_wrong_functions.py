@@ -76,6 +76,7 @@ def test_a_score_may_be_nan_where_training_has_diverged(kit: Any) -> None:
     ("densities", "what"),
     [
         ([0.5, 0.5], "gave 2 densities; must be one for each of 3 layers"),
+        ([0.5, 0.5, 0.5, 0.5], "gave 4 densities; must be one for each of 3 layers"),
         ([1.5, 0.1, 0.1], r"layer 0 of shape \[8, 3, 3, 3\] the density 1.5"),
         ([1.0, -0.2, 0.1], r"layer 1 of shape \[10, 8\] the density -0.2"),
         ([0.5, 0.5, float("nan")], "layer 2 .* nan"),
