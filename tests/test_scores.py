@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from granet.keyed_noise import uniform_noise
 from granet.layers import SparseLayer
 from granet.scores import given as given_scores
-from granet.scores import gradient, in_order, magnitude, random
+from granet.scores import gradient, in_order, magnitude, random, random_elsewhere
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -112,6 +112,19 @@ def test_signed_scores_in_order(values: list[list[float]]) -> None:
     signed, placed = (torch.cat(list(some.values())) for some in (tensors, places))
     assert torch.equal(signed[:, None] < signed, placed.abs()[:, None] < placed.abs())
     assert [place.shape for place in places.values()] == [value.shape for value in tensors.values()]
+
+
+def test_ranks_are_in_double_precision() -> None:
+    """In single precision those beyond 2^24, of which a large net has many, would not all be whole numbers apart."""
+    assert in_order({"a": torch.randn(3)})["a"].dtype == torch.float64
+
+
+def test_the_least_noise_elsewhere_is_above_the_most_where_a_weight_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = layer(shape=(2,))
+    one.mask.copy_(torch.tensor([True, False]))
+    monkeypatch.setattr("granet.scores.random", lambda layer, draw: torch.tensor([1 - 2.0**-24, 0.0]))
+    was, elsewhere = random_elsewhere(one, 0).tolist()
+    assert 0 < was < elsewhere
 
 
 def test_given_scores_are_those_of_the_layer() -> None:

@@ -59,3 +59,18 @@ def test_taking_dense_copies(dtype: torch.dtype, bad: float | None, monkeypatch:
             assert one.stride() == other.stride()
             assert torch.equal(one.cpu().nan_to_num(7.0), other.nan_to_num(7.0))
     assert all(not tensor.cpu()[~mask].any() for tensor, mask in zip(ours, masks, strict=True))
+
+
+def test_tensors_that_lie_unlike_their_masks_are_left_to_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel goes through memory, so it would pair each element with the mask of another."""
+    monkeypatch.setattr("granet.masking.runs_kernels", lambda device: True)
+    values = torch.randn(2, 4, 3, 2, 5, device=DEVICE)
+    keep = torch.rand(values.shape, device=DEVICE) < 0.5
+    for take in (False, True):
+        tensors = [values[0].clone(memory_format=torch.channels_last), values[1].clone()]
+        if take:
+            copies, _ = take_dense(tensors, list(keep))
+            assert torch.equal(torch.stack(list(copies)), values)
+        else:
+            zero_inactive(zip(tensors, keep, strict=True))
+        assert torch.equal(torch.stack(tensors), values.where(keep, torch.zeros((), device=DEVICE)))
