@@ -175,6 +175,16 @@ def test_uniform_pruning_along_a_schedule_is_exact(kit: Any, shapes, final: floa
         assert net.active.min() >= 1
 
 
+def test_what_several_moves_prune_and_grow_is_counted_together(kit: Any) -> None:
+    net = kit.begin(kit.make())
+    net.prune_to(0.5, magnitude)
+    net.prune_to(0.75, gradient)
+    assert int(net.pruned) == net.numel - kept(net.numel, 0.75)
+    for number in (3, 2):
+        net.grow(torch.tensor([number, 0, 0]), gradient)
+    assert int(net.regrown) == 5
+
+
 def test_choosing_anew_after_pruning_counts_what_is_gone_in_the_end(kit: Any) -> None:
     net = kit.begin(kit.make())
     net.prune_to(0.75, magnitude)
