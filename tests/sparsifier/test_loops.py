@@ -114,6 +114,60 @@ def test_zero_grad(kit: Kit, set_to_none: bool) -> None:
     kit.check_equal(kit.snapshot(*run), kit.snapshot(*other))
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_step_that_was_interrupted_is_taken_with_the_newest_gradient(kit: Kit, anew: bool) -> None:
+    """On an update step gradients are withheld from the optimizer: an interrupt finds them nowhere else."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    method = granet.RigL(sparsity=0.5, every=2, end=STEPS, step_on_update=False)
+    snapshots = []
+    for interrupted in (False, True):
+        model = kit.net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
+        kit.train(model, optimizer, 1)
+        first, second = kit.batches(2, seed=2)
+        kit.backward(model, first)
+        if interrupted:
+            handle = optimizer.register_step_pre_hook(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                optimizer.step()
+            handle.remove()
+        if anew:
+            optimizer.zero_grad()
+            kit.backward(model, second)
+        optimizer.step()
+        gradients = {f"gradient {name}": parameter.grad for name, parameter in model.named_parameters()}
+        snapshots.append(kit.snapshot(model, optimizer, sparsifier) | gradients)
+    kit.check_equal(*snapshots)
+
+
+class Twice(torch.optim.Optimizer):
+    """Evaluates the model twice in a step."""
+
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        closure()
+        closure()
+
+
+def test_of_several_evaluations_in_an_update_step_the_gradient_of_the_last_remains(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = Twice(model.parameters(), {})
+    granet.sparsify(model, optimizer, granet.RigL(sparsity=0.5, every=1, step_on_update=False), total_steps=STEPS)
+    batches, seen = kit.batches(2), []
+
+    def closure() -> None:
+        optimizer.zero_grad()
+        kit.backward(model, next(batches))
+        seen.append(model[6].bias.grad.clone())
+
+    optimizer.step(closure)
+    assert torch.equal(model[6].bias.grad, seen[1])
+    assert not torch.equal(seen[0], seen[1])
+
+
 def test_a_scheduler_sees_an_ordinary_optimizer(kit: Kit) -> None:
     model, optimizer, sparsifier = start(kit)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)

@@ -97,8 +97,10 @@ class StepHooks:
             self._taken()
 
     def _hand_back(self) -> None:
-        for parameter, grad in self._withheld:
-            parameter.grad = grad
+        """The newest gradient of each parameter, unless there is a newer one: of a backward pass after an exception."""
+        for parameter, grad in reversed(self._withheld):
+            if parameter.grad is None:
+                parameter.grad = grad
         self._withheld.clear()
 
 
