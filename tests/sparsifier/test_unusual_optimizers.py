@@ -300,6 +300,17 @@ def test_a_warm_up_from_zero_hides_no_optimizer_that_moves_inactive_weights(kit:
         kit.check_zeros(sparsifier)
 
 
+def test_it_is_found_under_a_method_that_aims_at_no_sparsity(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = Everywhere(model.parameters())
+    sparsifier = granet.sparsify(model, optimizer, granet.PruneOnce(rate=0.5))
+    for batch in kit.batches(2):
+        optimizer.zero_grad()
+        kit.backward(model, batch)
+        optimizer.step()
+        kit.check_zeros(sparsifier)
+
+
 def test_a_warm_up_of_the_sparse_weights_alone_hides_it_neither(kit: Kit) -> None:
     model = kit.net()
     biases = [parameter for parameter in model.parameters() if parameter.ndim == 1]
