@@ -145,6 +145,16 @@ def test_a_reason_is_that_of_its_network() -> None:
     assert why(replace(far, cell=replace(cell, model="resnet50"))) == "Not explained yet."
 
 
+def test_a_reason_of_one_table_comes_before_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = ("GMP", "vgg19", "cifar10")
+    monkeypatch.setattr("granet.studies.shortfall.WHY", {row: "Everywhere.", (*row, "cifar-uniform"): "Here."})
+    far = Comparison(CELL, (90.0,), (90.0,), deviations=SeedDeviations(0.1, 0.1, 0.1))
+    assert [why(replace(far, cell=replace(CELL, table=table))) for table in ("cifar-main", "cifar-uniform")] == [
+        "Everywhere.",
+        "Here.",
+    ]
+
+
 def test_a_long_reason_is_told_once() -> None:
     cell = Cell("cifar-uniform", "GMP", "vgg19", "cifar10", 0.98, 92.0)
     far = Comparison(cell, (90.0,), (90.0,), deviations=SeedDeviations(0.1, 0.1, 0.1))
