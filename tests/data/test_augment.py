@@ -83,6 +83,15 @@ def test_seed_decides_and_generator_advances() -> None:
     assert not torch.equal(first, second)
 
 
+def test_the_order_of_draws_stays_as_it_is() -> None:
+    """First the rows of all images, then the columns, then what is mirrored: a change would alter every run."""
+    moves, generator = draw_moves(6, pad=4, generator=seeded()), seeded()
+    top, left = torch.randint(9, (2, 6), generator=generator)
+    assert torch.equal(moves.top, top)
+    assert torch.equal(moves.left, left)
+    assert torch.equal(moves.mirrored, torch.rand(6, generator=generator) < 0.5)
+
+
 def test_moves_are_uniform_and_independent() -> None:
     moves = draw_moves(90_000, pad=4, generator=seeded(3))
     cells = torch.bincount(moves.top * 9 + moves.left, minlength=81).double() / 90_000
