@@ -28,6 +28,8 @@ def test_other_active_counts(report: FlopsReport) -> None:
     assert [(row.active, row.density, row.sparse) for row in other.rows] == [(27, 0.5, 2 * 16 * 27), (6, 0.25, 12)]
     assert other.dense == report.dense and other.ratio == (864 + 12) / (1728 + 48)
     assert report.with_active({}) == report
+    emptied = report.with_active({"0.weight": 0}).rows[0]
+    assert (emptied.active, emptied.density, emptied.sparse) == (0, 0.0, 0)
 
 
 @pytest.mark.parametrize("count", [-1, 55])
