@@ -1,7 +1,7 @@
 """A captured step is that of torch's SGD under a sparsifier; without a GPU, operators are recorded and replayed."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -105,9 +105,12 @@ class Recorded(TorchDispatchMode):
                         old.copy_(new)
 
 
-def _uncounted(tree: Any) -> AbstractContextManager[None]:
-    tensors = tuple(leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
-    return torch.autograd._unsafe_preserve_version_counter(tensors) if tensors else nullcontext()
+def _uncounted(tree: Any) -> ExitStack:
+    stack = ExitStack()
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, torch.Tensor):
+            stack.enter_context(torch.autograd._unsafe_preserve_version_counter(leaf))
+    return stack
 
 
 class Repeated:

@@ -17,6 +17,8 @@ MANY = 10_000
 SETTINGS = {
     "recompile_limit": MANY,  # never fall back to eager because other kinds of arguments came before
     "accumulated_recompile_limit": MANY,
+    "cache_size_limit": MANY,  # what these two are called in torch 2.6
+    "accumulated_cache_size_limit": MANY,
     "skip_nnmodule_hook_guards": False,  # a model with hooks, such as VD's, is another kind than one without
     "skip_no_tensor_aliasing_guards_on_parameters": False,  # and so is one that uses a layer twice
 }
