@@ -118,8 +118,10 @@ class SweepView:
             return
         self._progress.remove_task(self._tasks.pop(name))
         self._progress.advance(self._all)
-        how = "done" if event.error is None else f"failed: {event.error}"
-        how = "left to another process, which trains it or its parent" if event.elsewhere else how
+        if event.elsewhere:
+            how = "left to another process, which trains it or its parent"
+        else:
+            how = "done" if event.error is None else f"failed: {event.error}"
         self._console.print(f"{name} {how}", soft_wrap=True)
 
 
