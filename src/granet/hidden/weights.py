@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class HiddenWeights(Hidden):
         super().__init__(layers)
         for layer in self.layers:
             layer.hidden = layer.weight.detach().clone()
-        self._versions = [layer.weight._version for layer in self.layers]
+        self._shown()
 
     @torch.no_grad()
     def prepare(self, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class HiddenWeights(Hidden):
         return {"weights": {layer.name: hidden_of(layer) for layer in self.layers}}
 
     @torch.no_grad()
-    def load(self, state: dict[str, dict[str, Tensor]]) -> None:  # type: ignore[override]
+    def load(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         super().load(state)
         self.show()
 
