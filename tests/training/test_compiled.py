@@ -39,7 +39,7 @@ def net(width: int) -> nn.Module:
 
 
 def train_on_a_batch(model: nn.Module, rounded: bool) -> tuple[Tensor, Tensor]:
-    copies = RoundedWeights(model).copies if rounded else None
+    copies = RoundedWeights(model, dict(model.named_modules())).copies if rounded else None
     loss, sums = loss_function(model, "float32" if copies is None else "bfloat16", copies=copies, compile=True)(
         torch.ones(4, 3, 3, 3), torch.arange(4)
     )

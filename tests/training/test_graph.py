@@ -155,7 +155,7 @@ def trained(
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=24, exclude=exclude)
     totals = torch.zeros(2, device=DEVICE)
     images, labels = torch.randn(24, 16, 3, 8, 8, device=DEVICE), torch.randint(4, (24, 16), device=DEVICE)
-    rounded = RoundedWeights(model) if how == "rounded" else None
+    rounded = RoundedWeights(model, dict(model.named_modules())) if how == "rounded" else None
     loss = loss_function(model, precision, copies=rounded.copies if rounded else None)
     step = eager_step(loss, optimizer, sparsifier, totals, clip)
     if how != "eager":

@@ -16,7 +16,7 @@ from granet.hidden.base import Hidden
 from granet.hidden.extras import ExtraParameters
 from granet.layers import SPARSIFIABLE, SparseLayer
 from granet.masking import check_together
-from granet.patterns import SINGLE, Units
+from granet.patterns import Units
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
 EPSILON = 1e-8
@@ -69,7 +69,7 @@ class VariationalNoise(Hidden):
         log_sigma2: float,
         threshold: float,
         kl_weight: Callable[[Clock], float],
-        units: Units = SINGLE,
+        units: Units,
     ) -> None:
         super().__init__(layers)
         self._units = units

@@ -23,8 +23,8 @@ class SoftThreshold(HiddenWeights):
 
     .. math:: \frac{dL}{dw} = m g, \qquad \frac{dL}{ds} = -\sigma'(s) \sum_i m_i\, \mathrm{sign}(w_i)\, g_i
 
-    s is trained by the same optimizer with the options of the weight's group, weight decay included unless ``decay`` is
-    given: it pulls s from ``s_init`` far below zero up towards zero, and with it the threshold.
+    s is trained by the same optimizer with the options of the weight's group, except for the weight decay if ``decay``
+    is not None: it pulls s from ``s_init`` far below zero up towards zero, and with it the threshold.
 
     Larger units have the soft threshold of :meth:`Units.shrink`. With their size r and direction d = w / r in place of
     \|w\| and sign(w) the above holds, but for
@@ -36,12 +36,7 @@ class SoftThreshold(HiddenWeights):
     """
 
     def __init__(
-        self,
-        layers: Sequence[SparseLayer],
-        optimizer: Optimizer,
-        s_init: float,
-        units: Units = SINGLE,
-        decay: float | None = None,
+        self, layers: Sequence[SparseLayer], optimizer: Optimizer, s_init: float, units: Units, decay: float | None
     ) -> None:
         super().__init__(layers)
         self._units = units

@@ -44,7 +44,7 @@ class Sparsifier:
         clock: Clock,
         floor: int,
         probe: Probe,
-        followers: Followers | None = None,
+        followers: Followers | None,
     ) -> None:
         self.method = method
         self._clock = clock

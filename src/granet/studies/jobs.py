@@ -62,9 +62,7 @@ class Event:
     """Another process trains it."""
 
 
-def run_jobs(
-    recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool] = lambda: False
-) -> Iterator[Event]:
+def run_jobs(recipes: Sequence[Recipe], place: Place, packed: int, stop: Callable[[], bool]) -> Iterator[Event]:
     """Train the recipes, `packed` of them at a time. When `stop` says True, all are saved and left."""
     events = in_threads if place.device.type == "cuda" else in_processes
     return events(recipes, place, packed, stop)

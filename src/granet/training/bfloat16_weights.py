@@ -63,13 +63,13 @@ class RoundedWeights:
     A backward pass fills the copies' ``.grad``, not the weights'.
     """
 
-    def __init__(self, model: nn.Module, names: Collection[str] | None = None) -> None:
-        """Of the modules that have these names; without names, of all that autocast runs in bfloat16."""
+    def __init__(self, model: nn.Module, names: Collection[str]) -> None:
+        """Of the modules that have these names and that autocast runs in bfloat16."""
         self._weights = {
             f"{name}.weight" if name else "weight": module.weight
             for name, module in model.named_modules()
-            if type(module) in PLAIN and module._parameters["weight"] is not None and module.weight.requires_grad
-            if names is None or name in names
+            if name in names and type(module) in PLAIN
+            if module._parameters["weight"] is not None and module.weight.requires_grad
         }
         copies = {id(weight): weight.detach().to(torch.bfloat16) for weight in self._weights.values()}
         self.copies = {name: copies[id(weight)].requires_grad_() for name, weight in self._weights.items()}

@@ -35,7 +35,7 @@ class Cost:
             return self._share
         return self._share * self._report.with_active(count_active(self._sparsifier.in_use)).ratio
 
-    def of_training(self, steps: int, trunk: EpochRecord | None = None) -> float:
+    def of_training(self, steps: int, trunk: EpochRecord | None) -> float:
         """The FLOPs of that many steps, as a share of dense training; those up to ``trunk`` are another run's."""
         own, before = (steps - trunk.step, trunk.train_flops or 0.0) if trunk else (steps, 0.0)
         if self._training is None or self._sparsifier is None:

@@ -63,7 +63,7 @@ def loss_and_sums(
 
 
 def eager_step(
-    loss: Loss, optimizer: torch.optim.Optimizer, sparsifier: Sparsifier | None, totals: Tensor, clip: float = 0.0
+    loss: Loss, optimizer: torch.optim.Optimizer, sparsifier: Sparsifier | None, totals: Tensor, clip: float
 ) -> Step:
     """A function of one batch that trains on it and adds its loss and its number of right answers to `totals`.
 
