@@ -91,9 +91,9 @@ class SparseNet(ProposedMasks):
 
     @torch.no_grad()
     def recount(self) -> None:
-        """Count the active weights anew, for methods whose masks change between updates; nothing is pruned or regrown.
+        """Count the active weights anew, after masks have changed in other ways than by moves.
 
-        Also those of layers that cannot move in this proposal: their masks have changed before it.
+        Nothing is pruned or regrown. Layers that cannot move in this proposal are counted too.
         """
         self.active = nonzero((layer.mask for layer in self.layers), self.device)
         self.counts = self.of_movable(self.active)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -152,7 +153,7 @@ class Sparsifier:
             self._zeros.copy_layer_masks()
         due = self._updates.is_next(self._clock)
         self._updates.remember_gradients(self._clock)
-        self._clock = Clock(self._clock.step + 1, self._clock.total_steps, self._clock.steps_per_epoch)
+        self._clock = replace(self._clock, step=self._clock.step + 1)
         self._zeros.after_step(self._updates.history)
         if due:
             self._change_masks(layers_zeroed=self._updates.update(self._clock, self._zeros.write_within_update))
@@ -234,8 +235,8 @@ class Sparsifier:
             layer.mask.copy_(saved.masks[name])
             layer.seed = saved.seed
         self._updates.forget_gradients()
-        self._net.active.copy_(torch.tensor([int(mask.sum()) for mask in saved.masks.values()], device="cpu"))
-        self._clock = Clock(saved.step, self._clock.total_steps, self._clock.steps_per_epoch)
+        self._net.recount()
+        self._clock = replace(self._clock, step=saved.step)
         self._updates.target = saved.target
         self._updates.history.load(saved.history)
         if self._hidden is not None and saved.hidden is not None:

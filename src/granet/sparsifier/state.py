@@ -107,8 +107,9 @@ def _check_length(state: Mapping[str, Any], method: Method, clock: Clock) -> Non
     """ValueError if masks are still to change, and would at other moments than in the training that was saved."""
     if method.hidden and "hidden" not in state:  # after finish()
         return
-    here = Clock(0, clock.total_steps, clock.steps_per_epoch)
-    there = Clock(0, **{name: state.get(name, getattr(here, name)) for name in _LENGTHS})  # an older state has none
+    here = dataclasses.replace(clock, step=0)
+    lengths = {name: state[name] for name in _LENGTHS if name in state}  # an older state has none
+    there = dataclasses.replace(here, **lengths)
     if not any(step > state["step"] for each in (here, there) for step in method.updates(each)[-1:]):
         return
     for name in _LENGTHS if any(map(in_epochs, _fields(method).values())) else ("total_steps",):
