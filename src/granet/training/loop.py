@@ -71,7 +71,7 @@ class Training:
             if device.type == "cuda":
                 self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             check_outputs(recipe, self.model, torch.zeros(1, *data.shape, device=device), data.classes)
-            twin = copy.deepcopy(self.model)
+            twin = copy.deepcopy(self.model) if recipe.ema else None  # before the method adds hooks of its own
             self._optimizer = make_sgd(recipe, self.model)
             if branch is not None:
                 check_no_extras(recipe, self._optimizer, branch)
@@ -81,7 +81,7 @@ class Training:
                 self.sparsifier = attach_method(recipe, self.model, self._optimizer, self._feed, parent)
             self._cost = Cost(recipe, data, self.model, self.sparsifier, recipe.epochs * len(self._feed.train))
             masks = self.sparsifier.in_use if self.sparsifier else {}
-            self._average = Average(twin, self.model, recipe.ema, masks) if recipe.ema else None
+            self._average = Average(twin, self.model, recipe.ema, masks) if twin is not None else None
             self._observers = observe(recipe, self.model, self.sparsifier, self._feed)
             self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
             self._batch = 0  # batches done of the epoch
