@@ -12,3 +12,12 @@ def error_line(error: BaseException) -> str:
     'KeyError: '
     """
     return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def first_line(error: BaseException) -> str:
+    """What it says, where its type adds nothing; the type only if it says nothing.
+
+    >>> first_line(RuntimeError("shapes do not fit\\nsee the log")), first_line(AssertionError())
+    ('shapes do not fit', 'AssertionError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

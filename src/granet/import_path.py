@@ -6,7 +6,7 @@ import importlib
 import traceback
 from typing import Any
 
-from granet.error_line import error_line
+from granet.error_line import error_line, first_line
 
 
 def imported(field: str, path: str) -> Any:
@@ -33,7 +33,7 @@ def imported(field: str, path: str) -> Any:
 
 def _told(error: BaseException) -> str:
     """In one line: what was raised, and which line of a module was at work then, if any was."""
-    told = str(error).partition("\n")[0] if isinstance(error, ImportError) else error_line(error)
+    told = first_line(error) if isinstance(error, ImportError) else error_line(error)
     at_work = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
     if not at_work or isinstance(error, SyntaxError):  # which names the line by itself
         return told

@@ -29,6 +29,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from granet.error_line import first_line
 from granet.flops.fixed import FIXED, FREE, SOFTMAX, base_name, elementwise_flops, is_elementwise, is_view
 from granet.flops.products import BIASES, PRODUCTS, Product, attention_scores
 from granet.flops.provenance import Provenance, Weight
@@ -82,8 +83,8 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Any, ...] | Mapping[str
         raise
     except Exception as error:
         shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in _tensors(example_input)) or "none"
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"example_input of shape {shapes}: {type(model).__name__} fails on it: {lines[0]}") from error
+        told = f"{type(model).__name__} fails on it: {first_line(error)}"
+        raise ValueError(f"example_input of shape {shapes}: {told}") from error
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from granet.error_line import first_line
 from granet.layers import SparseLayer, plain_name, unwrapped
 from granet.model_inputs import arguments
 from granet.probe.modes import in_mode, uncompiled
@@ -127,7 +128,7 @@ class Probe:
                 raise
             raise ValueError(
                 f"model: {self.method} calls it with weights of {' and '.join(weights)} and inputs of "
-                f"{' and '.join(given)}, and it fails ({str(error).splitlines()[0]}); batches must have the type that "
+                f"{' and '.join(given)}, and it fails ({first_line(error)}); batches must have the type that "
                 "the model takes, and where it casts it must be to that of its weights, as in x.to(self.weight.dtype)"
             ) from error
 

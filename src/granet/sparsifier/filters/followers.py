@@ -27,6 +27,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from granet.error_line import first_line
 from granet.layers import SparseLayer, plain_name, unwrapped
 from granet.masking import zero_inactive
 from granet.patterns import FILTERS
@@ -160,10 +161,9 @@ def _traced(model: nn.Module) -> fx.Graph | None:
     try:
         return fx.Tracer().trace(model)
     except Exception as error:  # a stranger's forward may raise anything
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         _warn(
-            f"the model cannot be traced ({reason[0]}), so batch norms still add their bias to dropped filters, "
-            "and later layers keep their weights for them"
+            f"the model cannot be traced ({first_line(error)}), so batch norms still add their bias to dropped "
+            "filters, and later layers keep their weights for them"
         )
         return None
 
