@@ -85,8 +85,8 @@ class ProposedMasks:
         """Write the proposal into the masks, in place; returns whether weights and optimizer state match already."""
         self._finish_thinning()
         if self._zeroes_pruned:
-            self._narrow_never_off()
-            self._zero()  # by the masks of the layers, which are _never_off at this moment
+            self._narrow_masks()
+            self._zero()  # by the masks of the layers, which are not the proposed ones yet
         _change(self._masks, self._weight_by_weight(), Tensor.copy_, torch._foreach_copy_)
         if self._index is None:
             self.active = self.counts
@@ -106,20 +106,12 @@ class ProposedMasks:
         """
         if self._thinning is not None:
             self._thinning[1].select(self.counts)  # without finishing it: a later move may thin further
-        self._narrow_never_off()
+        self._narrow_masks()
         self._zeroes_pruned = True
 
-    @property
-    def _never_off(self) -> Sequence[Tensor]:
-        """Where weights were active at first and have not been off at any :meth:`zero_pruned`.
-
-        These are the masks of the layers themselves, free for this as long as the proposal is not written into them.
-        """
-        return self._masks
-
-    def _narrow_never_off(self) -> None:
-        """Take out what the proposal has off now."""
-        _change(self._never_off, self._weight_by_weight(), Tensor.logical_and_, torch._foreach_mul_)
+    def _narrow_masks(self) -> None:
+        """Take what the proposal has off now out of the layers' masks: these are then of weights never off so far."""
+        _change(self._masks, self._weight_by_weight(), Tensor.logical_and_, torch._foreach_mul_)
 
     @property
     def room(self) -> Tensor:
@@ -184,55 +176,10 @@ class ProposedMasks:
     def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
         """ValueError if the layer cannot have that mask."""
 
-    def _scores(self, score: Score) -> Sequence[Tensor]:
-        if score is gradient:  # as the row they are kept in: cutting it apart takes longer than launching the search
-            return gradients_of(self.movable)
-        if score is magnitude:  # the weights themselves: under no_grad there is no need to detach each
-            return [layer.weight for layer in self.movable]
-        return [self._score_of(layer, score) for layer in self.movable]
-
-    def _score_of(self, layer: SparseLayer, score: Score) -> Tensor:
-        """The score of a layer, which a user's own function may have made."""
-        values = score(layer, self.draw)
-        shape = layer.weight.shape
-        if not isinstance(values, Tensor) or values.shape != shape:
-            given = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-            raise ValueError(f"score: gave {given} for {layer.name!r}; must be a tensor of its shape, {list(shape)}")
-        if values.device.type == "cpu" or hasattr(self, "probe"):  # in training a GPU would make the host wait for it
-            check_numbers(layer, values, self.accept)
-        return values
-
-    def _rank(self, score: Score, candidates: Candidates) -> Ranking:
-        return rank(self._scores(score), self._proposed, candidates)
-
-    def _rank_to_grow(self, score: Score) -> Ranking:
-        """Inactive weights ranked by that score, which may read gradients only if those include inactive weights."""
-        return self._rank(score if self.dense_gradients else _without_gradient(score), "inactive")
-
-    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
-        """That share of each layer's active units, as a number of weights."""
-        if not -1e-9 < ratio < 1 + 1e-9:  # a method's own schedule may be off by rounding
-            raise ValueError(f"ratio={ratio!r}: must be in [0, 1], a share of the active weights")
-        sizes, share = self._unit_sizes, min(max(float(ratio), 0.0), 1.0)
-        return rounding((self.counts // sizes).double() * share).long() * sizes * self.accept
-
     @property
     def units(self) -> Units:
         """What is kept or dropped whole."""
         return SINGLE
-
-    @property
-    def quanta(self) -> Tensor:
-        """For each layer, the number that its count of active weights is a multiple of."""
-        return constant([self._quanta[layer.index] for layer in self.movable], self.device)
-
-    def floor_of(self, layer: SparseLayer) -> int:
-        """What the layer keeps at least."""
-        return least(layer.numel, self.floor, self._quanta[layer.index])
-
-    @property
-    def _floors(self) -> Tensor:
-        return constant([self.floor_of(layer) for layer in self.movable], self.device)
 
     @property
     def _unit_sizes(self) -> Tensor:
@@ -250,6 +197,53 @@ class ProposedMasks:
     def _weight_by_weight(self) -> Sequence[Tensor]:
         """The proposed masks, flat, with an entry for each weight."""
         return self._proposed
+
+    def _scores(self, score: Score) -> Sequence[Tensor]:
+        if score is gradient:  # as the row they are kept in: cutting it apart takes longer than launching the search
+            return gradients_of(self.movable)
+        if score is magnitude:  # the weights themselves: under no_grad there is no need to detach each
+            return [layer.weight for layer in self.movable]
+        return [self._score_of(layer, score) for layer in self.movable]
+
+    def _rank(self, score: Score, candidates: Candidates) -> Ranking:
+        return rank(self._scores(score), self._proposed, candidates)
+
+    # What moves need of scores and counts, whatever the pattern.
+
+    def _score_of(self, layer: SparseLayer, score: Score) -> Tensor:
+        """The score of a layer, which a user's own function may have made."""
+        values = score(layer, self.draw)
+        shape = layer.weight.shape
+        if not isinstance(values, Tensor) or values.shape != shape:
+            given = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(f"score: gave {given} for {layer.name!r}; must be a tensor of its shape, {list(shape)}")
+        if values.device.type == "cpu" or hasattr(self, "probe"):  # in training a GPU would make the host wait for it
+            check_numbers(layer, values, self.accept)
+        return values
+
+    def _rank_to_grow(self, score: Score) -> Ranking:
+        """Inactive weights ranked by that score, which may read gradients only if those include inactive weights."""
+        return self._rank(score if self.dense_gradients else _without_gradient(score), "inactive")
+
+    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
+        """That share of each layer's active units, as a number of weights."""
+        if not -1e-9 < ratio < 1 + 1e-9:  # a method's own schedule may be off by rounding
+            raise ValueError(f"ratio={ratio!r}: must be in [0, 1], a share of the active weights")
+        sizes, share = self._unit_sizes, min(max(float(ratio), 0.0), 1.0)
+        return rounding((self.counts // sizes).double() * share).long() * sizes * self.accept
+
+    @property
+    def quanta(self) -> Tensor:
+        """For each layer, the number that its count of active weights is a multiple of."""
+        return constant([self._quanta[layer.index] for layer in self.movable], self.device)
+
+    def floor_of(self, layer: SparseLayer) -> int:
+        """What the layer keeps at least."""
+        return least(layer.numel, self.floor, self._quanta[layer.index])
+
+    @property
+    def _floors(self) -> Tensor:
+        return constant([self.floor_of(layer) for layer in self.movable], self.device)
 
 
 def _without_gradient(score: Score) -> Score:
