@@ -74,8 +74,7 @@ class Run:
         self.folder.make()
         with self.folder.locked():
             if self.folder.summary is not None:
-                out, name = self.folder.path.parent, self.folder.path.name
-                raise TrainedElsewhere(f"out={str(out)!r}: {name} was finished meanwhile")
+                raise TrainedElsewhere(f"{self.folder.told} was finished meanwhile")
             self.folder.describe(self.recipe, self._device, self._images)
             self.folder.begin(self.training.records)
             with logging_to(self._loggers, self.recipe, self.folder.path, self.epochs_done) as log:

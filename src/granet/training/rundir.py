@@ -96,8 +96,13 @@ class RunDir:
         """The recipe's own folder under `root`; ValueError if one of that name holds another recipe."""
         run = RunDir(root / run_name(recipe))
         if (run.path / "config.json").exists() and run.recipe != recipe:
-            raise ValueError(f"out={str(root)!r}: {run.path.name} in it holds a run of another recipe")
+            raise ValueError(f"{run.told} in it holds a run of another recipe")
         return run
+
+    @property
+    def told(self) -> str:
+        """How errors begin that are about this folder: with the option that it is under, and its name."""
+        return f"out={str(self.path.parent)!r}: {self.path.name}"
 
     def make(self) -> None:
         """Make the folder, unless an earlier start did."""
@@ -118,14 +123,12 @@ class RunDir:
                 if fcntl is not None:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                where, name = str(self.path.parent), self.path.name
-                raise TrainedElsewhere(f"out={where!r}: {name} is being trained already") from error
+                raise TrainedElsewhere(f"{self.told} is being trained already") from error
             yield
         except FileNotFoundError as error:
             if self.path.exists():
                 raise
-            where, name = str(self.path.parent), self.path.name
-            raise ValueError(f"out={where!r}: {name} in it was removed while it was trained") from error
+            raise ValueError(f"{self.told} in it was removed while it was trained") from error
         finally:
             _LOCKS.discard(descriptor)
             os.close(descriptor)
@@ -157,11 +160,8 @@ class RunDir:
         path = self.path / "config.json"
         had = read_json(path, lambda values: dict(values.get("images", images))) if path.exists() else images
         if had != images:
-            told = ", ".join(f"{name} {had.get(name)!r}" for name in images if had.get(name) != images[name])
-            raise ValueError(
-                f"out={str(self.path.parent)!r}: {self.path.name} in it was trained on other images ({told} there); "
-                "choose another folder"
-            )
+            others = ", ".join(f"{name} {had.get(name)!r}" for name in images if had.get(name) != images[name])
+            raise ValueError(f"{self.told} in it was trained on other images ({others} there); choose another folder")
 
     def describe(self, recipe: Recipe, device: torch.device, images: Mapping[str, Any]) -> None:
         """Write `config.json`, unless an earlier start did."""
