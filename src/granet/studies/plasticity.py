@@ -16,8 +16,7 @@ density that never change, so that only the probe itself changes a mask.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from granet.checks import check_choice, check_count, check_items, check_rate, check_share
@@ -112,12 +111,15 @@ class Study:
 
     def branches(self) -> list[Branch]:
         """All continuations; those of an early epoch, the longest, come first."""
-        axes: tuple[Iterable[object], ...] = (
-            self.seeds, sorted(self.checkpoints), self.measures, self.scopes, self.sparsities, self.rates, REGENERATION,
-        )  # fmt: skip
         return [
-            Branch(self, *point)  # type: ignore[arg-type]
-            for point in itertools.product(*axes)
+            Branch(self, seed, epoch, measure, scope, sparsity, rate, regeneration)
+            for seed in self.seeds
+            for epoch in sorted(self.checkpoints)
+            for measure in self.measures
+            for scope in self.scopes
+            for sparsity in self.sparsities
+            for rate in self.rates
+            for regeneration in REGENERATION
         ]
 
     def recipes(self) -> list[Recipe]:
