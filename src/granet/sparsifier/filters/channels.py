@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from granet.sparsifier.filters.silence import Flow, Step
+from granet.sparsifier.filters.silence import Flow, Rule, Step
 
 
 def _spellings(*names: str) -> set[object]:
@@ -97,7 +97,7 @@ class _Tracer:
         self.unknown: set[str] = set()
         """Layers with a call whose inputs are not known."""
 
-    def add(self, rule: Any, parts: Iterable[int] = (), **fields: Any) -> int:
+    def add(self, rule: Rule, parts: Iterable[int] = (), **fields: Any) -> int:
         self.steps.append(Step(rule, tuple(parts), **fields))
         return len(self.steps) - 1
 
@@ -189,7 +189,7 @@ class _Tracer:
             return None
         return self._alike("any", factors) or replace(known[0], rank=None)  # the other may have more dimensions
 
-    def _alike(self, rule: str, parts: Sequence[_Channels | None]) -> _Channels | None:
+    def _alike(self, rule: Rule, parts: Sequence[_Channels | None]) -> _Channels | None:
         """Tensors with the same channels, combined."""
         known = [part for part in parts if part is not None]
         if len(known) < len(parts) or len({(part.width, part.axis, part.flattened) for part in known}) != 1:

@@ -13,12 +13,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+Rule = Literal["dropped", "all", "any", "join", "blocks", "through"]
+"""How a step follows from its parts; :meth:`Step.silent` says what each means."""
+
 
 @dataclass(frozen=True)
 class Step:
     """How the silent channels of a tensor come from those of others."""
 
-    rule: Literal["dropped", "all", "any", "join", "blocks", "through"]
+    rule: Rule
     parts: tuple[int, ...] = ()
     """Numbers of earlier steps."""
     width: int = 0
