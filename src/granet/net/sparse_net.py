@@ -17,7 +17,7 @@ from granet.net.proposal import ProposedMasks, flat_copies
 from granet.scores import Score, magnitude, random
 from granet.selection import fill
 from granet.tensors.row import nonzero
-from granet.tensors.transfer import constant, to_device
+from granet.tensors.transfer import to_device
 
 Scope = Literal["global", "uniform"]
 """Whether pruning ranks all layers together, or each one alone."""
@@ -81,8 +81,7 @@ class SparseNet(ProposedMasks):
         masks, counts, pruned = flat_copies(self._proposed), self.counts, self.pruned
         for mask in self._proposed:
             mask |= self.accept.to(mask.device)
-        sizes = constant([layer.numel for layer in self.movable], self.device)
-        self.counts = torch.where(self.accept, sizes, counts)
+        self.counts = counts + self.room * self.accept
         self.prune_to(sparsity, score, scope)
         self._finish_thinning()
         self.pruned = pruned + counts.sum() - self.counts.sum()
