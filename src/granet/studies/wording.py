@@ -31,13 +31,14 @@ def in_words(one: Comparison) -> str:
 
 
 def difference(one: Comparison) -> str:
-    """Ours minus the paper's number, and the standard error."""
+    """Ours minus the paper's number, for a cell that has both, and the standard error."""
+    assert one.difference is not None
     return in_points(one.difference, one.standard_error)
 
 
-def in_points(difference: float | None, error: float | None) -> str:
+def in_points(points: float, error: float | None) -> str:
     """A difference and its standard error, if it is known."""
-    return f"{difference:+.2f}{_sure(error)}"
+    return f"{points:+.2f}{_sure(error)}"
 
 
 def _sure(error: float | None) -> str:
