@@ -140,6 +140,16 @@ def test_what_a_method_may_look_at(kit: Any) -> None:
     assert net.mean_size(magnitude).tolist() == pytest.approx([float(weights.mean()) for weights, _ in pairs])
 
 
+def test_sizes_at_the_start_are_not_told_once_pruned_weights_are_zero(kit: Any) -> None:
+    net = kit.begin(kit.sprouted(0.5))
+    net.zero_pruned()
+    for ask in (lambda: net.below(torch.tensor(0.7)), lambda: net.mean_size(magnitude)):
+        with pytest.raises(ValueError, match=r"^net: below\(\) and mean_size\(\) must come before zero_pruned\(\)"):
+            ask()
+    net.commit()
+    assert kit.begin(net, 2).below(torch.tensor(100.0)).tolist() == net.counts.tolist()
+
+
 def test_layers_without_a_gradient_are_left_out_of_every_count(kit: Any) -> None:
     net = kit.sprouted(0.5)
     net.open(1, net.layers[::2], YES)

@@ -113,6 +113,11 @@ class ProposedMasks:
         """Take what the proposal has off now out of the layers' masks: these are then of weights never off so far."""
         _change(self._masks, self._weight_by_weight(), Tensor.logical_and_, torch._foreach_mul_)
 
+    def _check_masks_of_the_start(self) -> None:
+        """ValueError if the masks of the layers no longer are those that this proposal began with."""
+        if self._zeroes_pruned:
+            raise ValueError("net: below() and mean_size() must come before zero_pruned(), it changes what they read")
+
     @property
     def room(self) -> Tensor:
         """Inactive weights of each movable layer, as proposed."""
