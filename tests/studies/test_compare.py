@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import statistics
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -293,6 +294,16 @@ def test_a_file_of_results_holds_the_runs_of_one_device_and_torch(
         for path in tmp_path.glob("*.csv")
     }
     assert files == {"zoo-h200-nvl-torch2.10.csv": ["one"], "zoo-cpu-torch2.10.csv": ["two"]}
+
+
+def test_runs_that_end_at_the_same_moment_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the same table is run in two processes, on a GPU each."""
+    monkeypatch.setattr("granet.studies.results.log", lambda folder: {})
+    row = {"device": "cpu", "torch": "2.10.0"}
+    monkeypatch.setattr("granet.studies.results.row_of", lambda recipe, out: {**row, "run": f"run-{recipe.seed}"})
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda seed: keep(Recipe(seed=seed), tmp_path, tmp_path / "results", "zoo"), range(24)))
+    assert set(read_results(tmp_path / "results")) == {f"run-{seed}" for seed in range(24)}
 
 
 def test_a_finished_run_is_kept_with_those_of_before(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from granet.files import read_json, write_text
+from granet.locks import locked
 from granet.training.recipe import Recipe
 from granet.training.records import best_on_test
 from granet.training.rundir import LAYERS, UPDATES, RunDir, read_lines
@@ -116,21 +117,22 @@ def keep(recipe: Recipe, out: Path, results: Path, table: str, more: Mapping[str
     """Put a finished run into the results: its log, and its row into the file of the table, device and torch.
 
     ``more`` are columns besides those of this module, the same for all rows of a table. A run is in the results once:
-    training it again, only for others to start from, changes nothing.
+    training it again, only for others to start from, changes nothing. Several processes may do this at once.
     """
     row = row_of(recipe, out)
     assert row is not None
-    before = read_results(results)
-    if row["run"] in before:
-        return
-    device = row["device"].lower().removeprefix("nvidia ").replace(" ", "-")
-    version = ".".join(row["torch"].split(".")[:2])
-    path = results / f"{table}-{device}-torch{version}.csv"
-    log_path(results, row["run"]).parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(log(RunDir.find(out, recipe)), separators=(",", ":"))
-    write_text(log_path(results, row["run"]), text + "\n")
-    others = [old for old in before.values() if old["file"] == path.name]
-    write_csv(path, [*others, {**row, **(more or {})}], (*COLUMNS, *(more or {})))
+    kept = log_path(results, row["run"])
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with locked(results, wait=True):
+        before = read_results(results)
+        if row["run"] in before:
+            return
+        device = row["device"].lower().removeprefix("nvidia ").replace(" ", "-")
+        version = ".".join(row["torch"].split(".")[:2])
+        path = results / f"{table}-{device}-torch{version}.csv"
+        write_text(kept, json.dumps(log(RunDir.find(out, recipe)), separators=(",", ":")) + "\n")
+        others = [old for old in before.values() if old["file"] == path.name]
+        write_csv(path, [*others, {**row, **(more or {})}], (*COLUMNS, *(more or {})))
 
 
 def write_csv(path: Path, table: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

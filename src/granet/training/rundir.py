@@ -40,31 +40,14 @@ from torch import Tensor, nn
 
 from granet import __version__
 from granet.files import atomic, parse_json, read_json, unfinished, write_text, writing_to
+from granet.locks import Held, locked
 from granet.sparsifier import Sparsifier, UpdateRecord
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, read_epoch, read_summary
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
 T = TypeVar("T")
 
 LAYERS, UPDATES, WEIGHTS = "layers.json", "updates.jsonl", "model.safetensors"
-
-_LOCKS: set[int] = set()
-"""Descriptors that hold a lock."""
-
-
-def _let_go() -> None:
-    """A worker process that reads images outlives a killed run by seconds, and must not keep the folder locked."""
-    while _LOCKS:
-        os.close(_LOCKS.pop())
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_let_go)
 
 
 class TrainedElsewhere(ValueError):
@@ -116,22 +99,15 @@ class RunDir:
 
         Ends with the process, however it ends.
         """
-        descriptor = os.open(self.path, os.O_RDONLY)
-        _LOCKS.add(descriptor)
         try:
-            try:
-                if fcntl is not None:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise TrainedElsewhere(f"{self.told} is being trained already") from error
-            yield
+            with locked(self.path, wait=False):
+                yield
+        except Held as error:
+            raise TrainedElsewhere(f"{self.told} is being trained already") from error
         except FileNotFoundError as error:
             if self.path.exists():
                 raise
             raise ValueError(f"{self.told} in it was removed while it was trained") from error
-        finally:
-            _LOCKS.discard(descriptor)
-            os.close(descriptor)
 
     @property
     def recipe(self) -> Recipe:
