@@ -201,3 +201,23 @@ def test_n_m_keeps_n_whatever_is_asked_for(kit: Any) -> None:
     net = kit.begin(make_net(kit.make([(4, 8)]).layers, 1, "2:4", 0.5))
     net.prune_to(0.9, magnitude)
     assert net.counts.tolist() == [16]
+
+
+def test_what_is_dropped_or_removed_and_not_grown_again_counts_as_pruned(kit: Any) -> None:
+    """A method of one's own may prune by these moves alone; its records then said that nothing was pruned."""
+    net = kit.begin(kit.make())
+    gone = net.drop(torch.tensor([30, 20, 0]), magnitude)
+    net.grow(torch.tensor([10, 0, 0]), gradient)
+    net.commit()
+    assert (int(net.pruned), int(net.regrown)) == (int(gone.sum()) - 10, 10)
+    before = int(net.active.sum())
+    kit.begin(net)
+    gone = net.remove([layer.weight.detach().abs() < layer.weight.detach().abs().median() for layer in net.layers])
+    net.grow(gone, gradient)
+    net.commit()
+    assert (int(net.pruned), int(net.regrown)) == (0, int(gone.sum()))
+    kit.begin(net)
+    net.prune_to(1 - (before - 15) / net.numel, magnitude)
+    net.drop(torch.tensor([5, 0, 0]), magnitude)
+    net.commit()
+    assert int(net.pruned) == 20 == before - int(net.active.sum())

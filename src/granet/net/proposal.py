@@ -88,6 +88,8 @@ class ProposedMasks:
             self._narrow_masks()
             self._zero()  # by the masks of the layers, which are not the proposed ones yet
         _change(self._masks, self._weight_by_weight(), Tensor.copy_, torch._foreach_copy_)
+        lost = self.of_movable(self.active).sum() - self.counts.sum()
+        self.pruned = torch.maximum(self.pruned, lost)  # what drop() and remove() took and no move gave back
         if self._index is None:
             self.active = self.counts
         else:

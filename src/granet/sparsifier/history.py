@@ -20,7 +20,7 @@ class UpdateRecord:
     achieved: float
     """The sparsity after the update."""
     pruned: int
-    """Weights taken away by pruning."""
+    """Weights taken away by pruning, or dropped and not grown again."""
     regrown: int
     """Weights dropped and grown again, in the same or another place."""
     skipped: bool
