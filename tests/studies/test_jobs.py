@@ -70,6 +70,17 @@ def test_a_run_that_takes_its_process_down_is_reported_and_the_others_go_on(
     assert ends == {deadly: "its process ended with code -9", RECIPES[0]: None, RECIPES[2]: None}
 
 
+def test_a_run_that_ends_because_all_are_to_stop_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal to a whole group of processes ends runs before the sweep tells them, and who knows their exit code."""
+    stopped = tmp_path / "stopped"
+    (tmp_path / "ended.py").write_text(f"import os\ndef net(**_): open({str(stopped)!r}, 'w'); os._exit(255)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    ended = Recipe(model="ended:net", method="dense", method_fields={}, epochs=1)
+    assert not list(jobs.in_processes([ended, RECIPES[0]], Place(CPU, tmp_path / "runs"), 1, stopped.exists))
+
+
 @pytest.mark.parametrize("how", [jobs.in_processes, jobs.in_threads])
 def test_a_run_waits_for_its_parent(tmp_path: Path, how) -> None:
     first = replace(RECIPES[0], epochs=1)
