@@ -30,6 +30,7 @@ def factory_of_nothing() -> str:
     return "not a network"
 
 
+NETWORK = nn.Linear(2, 10)
 NOT_CALLABLE = 3
 
 
@@ -82,6 +83,7 @@ def test_class_on_a_module_is_a_factory_too() -> None:
         (".mine:net", {}, "model='.mine:net': must be the whole name of a module, without a dot before it"),
         (f"{__name__}:absent", {}, "has no 'absent'"),
         (f"{__name__}:NOT_CALLABLE", {}, "'NOT_CALLABLE' is int, not a callable"),
+        (f"{__name__}:NETWORK", {}, "NETWORK': is a network already; must be a function that makes one"),
         (f"{__name__}:factory_of_nothing", {}, "returned str, not a torch.nn.Module"),
         (f"{__name__}:factory_without_arguments", {"hidden": 1}, "no option 'hidden'; it has: none"),
     ],

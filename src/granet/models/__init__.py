@@ -102,6 +102,8 @@ def _own_factory(name: str) -> Factory:
     factory: Factory = imported("model", name)
     if not callable(factory):
         raise ValueError(f"model={name!r}: {name.partition(':')[2]!r} is {type(factory).__name__}, not a callable")
+    if isinstance(factory, nn.Module):  # calling it would be its forward pass
+        raise ValueError(f"model={name!r}: is a network already; must be a function that makes one")
     return factory
 
 
