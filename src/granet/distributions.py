@@ -7,7 +7,7 @@ A distribution maps the layers' shapes and the overall density to one density pe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -119,7 +119,10 @@ def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density
             f"distribution={distribution!r}: must be a function of shapes and density, such as "
             "granet.distributions.distribution('erk'), or None for a scope that ranks all layers together"
         )
-    given = list(distribution(shapes, density))
+    returned = distribution(shapes, density)
+    if not isinstance(returned, Iterable):
+        raise ValueError(f"distribution: gave {type(returned).__name__}; must be one density for each layer")
+    given = list(returned)
     if len(given) != len(shapes):
         raise ValueError(f"distribution: gave {len(given)} densities; must be one for each of {len(shapes)} layers")
     for place, share in enumerate(given):

@@ -94,6 +94,13 @@ def test_a_distribution_that_gives_no_shares_is_refused(
         net.sprout(0.5, lambda shapes, density: densities)
 
 
+@pytest.mark.parametrize(("given", "what"), [(None, "NoneType"), (0.5, "float")])
+def test_a_distribution_that_gives_no_list_is_refused(kit: Any, given: Any, what: str) -> None:
+    net = kit.begin(kit.make())
+    with pytest.raises(ValueError, match=f"distribution: gave {what}; must be one density for each layer"):
+        net.sprout(0.5, lambda shapes, density: given)
+
+
 @pytest.mark.parametrize("pattern", ["weight", "2x1"])
 def test_a_name_is_no_distribution(kit: Any, pattern: str) -> None:
     """Methods have fields ``scope`` and ``distribution`` that are names; moves take functions."""

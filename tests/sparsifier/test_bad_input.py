@@ -256,3 +256,20 @@ def test_names_that_are_no_text() -> None:
         granet.create_method([])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=says("distribution=", "must be one of")):
         granet.RigL(sparsity=0.9, distribution=[])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("member", "given", "message"),
+    [
+        ("updates", None, "updates: gave NoneType; must be a range of optimizer steps"),
+        ("updates", {1, 2}, "updates: gave set; must be a range of optimizer steps"),
+        ("target", None, "target: gave None; must be a sparsity"),
+        ("target", "half", "target: gave 'half'; must be a sparsity"),
+    ],
+)
+def test_what_a_method_of_ones_own_forgets_to_return(member: str, given: Any, message: str) -> None:
+    own = type("Own", (granet.Static,), {member: lambda self, clock: given})
+    model = nn.Linear(4, 4)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        granet.sparsify(model, torch.optim.SGD(model.parameters()), own(sparsity=0.5), total_steps=100)
+    assert model.weight.count_nonzero() == 16

@@ -26,6 +26,8 @@ class MaskUpdates:
     """
 
     def __init__(self, method: Method, net: SparseNet, optimizer: Optimizer, steps: range, clock: Clock) -> None:
+        if not isinstance(steps, Sequence):  # a user's method may have forgotten to return them
+            raise ValueError(f"updates: gave {type(steps).__name__}; must be a range of optimizer steps")
         self._method = method
         self._net = net
         self._optimizer = optimizer
@@ -36,7 +38,7 @@ class MaskUpdates:
         if self._memory is not None:
             self._memory.begin(net.layers, steps)
         self.history = History(net.numel)
-        self.target = float(method.target(clock))  # plain, since it is saved; a schedule may use numpy
+        self.target = _target(method, clock)
         """What the method asked for at the last update; meaningless if it asks for nothing."""
         self.memory_layout: Layout = {}
         """Of what the method kept when training began."""
@@ -107,7 +109,7 @@ class MaskUpdates:
             self._tell_of_still_layers()
         if movable:
             accept = self._all_finite(movable)
-            self.target = float(self._method.target(clock))
+            self.target = _target(self._method, clock)
             if self._method.needs_rate:
                 read_rates(self._optimizer, self._net.layers)
             self._net.open(clock.step, movable, accept, zero)
@@ -152,3 +154,12 @@ class MaskUpdates:
         if not self._said.issuperset(topics):
             self._said.update(topics)
             warnings.warn(f"granet: {message}", stacklevel=2)
+
+
+def _target(method: Method, clock: Clock) -> float:
+    """What the method asks for, as a plain number, since it is saved: a schedule may use numpy."""
+    target = method.target(clock)
+    try:
+        return float(target)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"target: gave {target!r}; must be a sparsity, a share of the weights") from error
