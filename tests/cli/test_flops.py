@@ -113,8 +113,10 @@ def test_a_model_without_layers_to_sparsify_is_shown_dense(capsys: pytest.Captur
         ("resnet20 --input 3x32x32 --json .", "json='.': cannot be written"),
         ("resnet21 --input 3x32x32", "resnet21"),
         ("vgg19 --input 3x8x8", "example_input of shape (1, 3, 8, 8)"),
+        ("own_models:looks --input 2x99999999x99999999", "own_models:looks cannot be run (RuntimeError: "),
     ],
 )
+@pytest.mark.usefixtures("own_models")
 def test_wrong_values_one_line_exit_2(
     arguments: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from tyro.conf import Positional
 
 from granet.checks import check_share
 from granet.distributions import distribution
+from granet.error_line import error_line
 from granet.files import write_text, writing_to
 from granet.flops import FlopsReport, flops
 from granet.layers import find_layers
@@ -75,7 +76,11 @@ class Flops:
             with torch.device("meta"):
                 return self._count_here(sizes)
         except (RuntimeError, ValueError):
+            pass
+        try:
             return self._count_here(sizes)
+        except RuntimeError as error:  # memory may hold neither the image nor the network
+            raise ValueError(f"input={self.input!r}: {self.model} cannot be run ({error_line(error)})") from error
 
     def _count_here(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:
         classes = self.classes if self.classes is not None else (1000 if sizes[-1] >= 64 else 10)
