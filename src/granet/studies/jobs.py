@@ -119,7 +119,7 @@ def in_processes(recipes: Sequence[Recipe], place: Place, packed: int, stop: Cal
                 except EOFError:
                     process.join()
                     del running[pipe]
-                    # A signal to all processes may end this one, and the one that knows its exit code, before we tell.
+                    # A signal to all may end it, and the fork server, which knows the exit code, before we tell it.
                     if process.exitcode and process.exitcode != INTERRUPTED and not stop():
                         yield Event(recipe, error=f"its process ended with code {process.exitcode}")
                     continue
