@@ -82,7 +82,7 @@ def test_a_cell_has_the_same_standard_error_in_every_table() -> None:
     every = [
         cell for table in TABLES_OF_VGG for cell in cells(table) if (cell.model, cell.data) == ("vgg19", "cifar10")
     ]
-    printed = [cell for cell in every if cell.std is not None and not cell.second_reading]
+    printed = [cell for cell in every if cell.std is not None and not cell.other_reading]
     theirs = {run_name(cell.recipes(0)[-1]): cell.std for cell in printed}.values()
     paper = math.sqrt(statistics.mean(std**2 for std in theirs))
     for table in TABLES_OF_VGG:
@@ -104,10 +104,10 @@ def test_how_far_all_cells_are_from_the_paper_together() -> None:
     told = "the 2 that we ran too are +0.30 from it on average, with a deviation of 0.28"
     assert told in page("cifar-main", ours)
     assert "ran itself" not in page("cifar-main", ours[1:])
-    other = replace(CELL, table="cifar-uniform", row="GMP, first layer dense", second_reading=True)
+    other = replace(CELL, table="cifar-uniform", row="GMP, first layer dense", other_reading=True)
     text = page("cifar-main", [*ours, Comparison(other, (0.0,), (99.0,))])
     assert told in text  # the paper prints one number for both readings
-    assert "A second reading of what the paper did, compared with the same numbers: GMP, first layer dense.\n" in text
+    assert "Other readings of what the paper did, compared with the same numbers: GMP, first layer dense.\n" in text
 
 
 def test_rows_that_the_paper_did_not_run_are_named() -> None:

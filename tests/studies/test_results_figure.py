@@ -36,7 +36,7 @@ def test_a_panel_with_the_dense_network_alone() -> None:
 def test_two_readings_of_a_row_share_the_line_of_the_paper() -> None:
     figure = pytest.importorskip("matplotlib.figure")
     axes = figure.Figure().add_subplot()
-    again = replace(GMP, row="GMP, read otherwise", second_reading=True)
+    again = replace(GMP, row="GMP, read otherwise", other_reading=True)
     other = replace(SNIP, accuracy=92.0)
     part = [Comparison(cell, (93.5,)) for cell in (GMP, again, other)]
     _sparsities(axes, part, {**COLOURS, again.row: "C2"})

@@ -68,8 +68,8 @@ def _borrowed(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _readings(comparisons: Sequence[Comparison]) -> list[str]:
     """Which rows have their numbers from another row."""
-    rows = dict.fromkeys(one.cell.row for one in comparisons if one.cell.second_reading)
-    told = f"A second reading of what the paper did, compared with the same numbers: {'; '.join(rows)}.\n"
+    rows = dict.fromkeys(one.cell.row for one in comparisons if one.cell.other_reading)
+    told = f"Other readings of what the paper did, compared with the same numbers: {'; '.join(rows)}.\n"
     return [told] if rows else []
 
 

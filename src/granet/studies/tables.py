@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -105,7 +105,11 @@ ZOO: Rows = {
 """The paper's methods, and those that it only compares with on ImageNet or elsewhere."""
 
 ROWS: Mapping[str, Rows] = {
-    "cifar-main": {**MAIN, "GraNet (s_i=0.5), t_f=110": {**FROM_HALF, **EPOCH_110}},
+    "cifar-main": {
+        **MAIN,
+        "GraNet (s_i=0.5), t_f=110": {**FROM_HALF, **EPOCH_110},
+        "GraNet (s_i=0.5), float32": {**FROM_HALF, "precision": "float32"},
+    },
     "zoo": ZOO,
     "cifar-uniform": {
         "Dense": DENSE_RUN,
@@ -143,17 +147,17 @@ ROWS: Mapping[str, Rows] = {
 """For each row of a table the settings of its runs, or how they follow from the cell and the seed (None: not known),
 beside those of the recipe of its data and model."""
 
-READINGS: Mapping[tuple[str, ...], str] = {
-    ("cifar-main", "GraNet (s_i=0.5)", "resnet50", "cifar100"): "GraNet (s_i=0.5), t_f=110",
-    ("cifar-uniform", "GMP"): "GMP, first layer dense",
-    ("cifar-uniform", "GraNet (s_i=0)"): "GraNet (s_i=0), first layer dense",
+READINGS: Mapping[tuple[str, ...], Sequence[str]] = {
+    ("cifar-main", "GraNet (s_i=0.5)", "resnet50", "cifar100"): ("t_f=110", "float32"),
+    ("cifar-uniform", "GMP"): ("first layer dense",),
+    ("cifar-uniform", "GraNet (s_i=0)"): ("first layer dense",),
 }
-"""Table and row (and network and data set, if it is for these alone) to a second reading of what the paper did there,
-which is compared with the same numbers.
+"""Table and row (and network and data set, if it is for these alone) to what the paper may have done otherwise there;
+each is a row of its own, compared with the same numbers.
 
 With a sparse start the paper prunes until epoch 80; 110 is what the authors' code does unless told otherwise, and their
-README does not tell it. For uniform pruning the paper refers to a work that leaves the first layer dense; the authors'
-code does not."""
+README does not tell it. Their code trains in float32, our recipes in bfloat16. For uniform pruning the paper refers to
+a work that leaves the first layer dense; the authors' code does not."""
 
 GRIDS: Mapping[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "zoo": (("cifar10",), (0.9, 0.95, 0.98)),
@@ -176,13 +180,13 @@ class Cell:
     """In the paper, in percent: the mean over three seeds of the best test accuracy after pruning ended."""
     std: float | None = None
     """Deviation over the seeds, where the paper prints it."""
-    second_reading: bool = False
+    other_reading: bool = False
     """Whether the numbers are those of another cell, of which this is another reading."""
 
     @property
     def own_std(self) -> float | None:
         """The deviation, unless it is that of another cell and counts there."""
-        return None if self.second_reading else self.std
+        return None if self.other_reading else self.std
 
     @property
     def place(self) -> tuple[str, str]:
@@ -230,8 +234,8 @@ def _printed(table: str) -> Iterator[Cell]:
         name, model, data = row["row"], row["model"], row["data"]
         cell = Cell(table, name, model, data, float(row["sparsity"]), float(row["accuracy"]), std)
         yield cell
-        if reading := READINGS.get((table, name), READINGS.get((table, name, model, data))):
-            yield replace(cell, row=reading, second_reading=True)
+        for reading in READINGS.get((table, name), READINGS.get((table, name, model, data), ())):
+            yield replace(cell, row=f"{name}, {reading}", other_reading=True)
 
 
 def _grid(table: str) -> Iterator[Cell]:
