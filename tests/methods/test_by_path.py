@@ -145,9 +145,9 @@ def test_fields_that_must_or_cannot_be_given(mine: Path) -> None:
 def test_its_state_does_not_depend_on_how_it_was_found() -> None:
     """It is one class, whether a script imports it or a recipe names it."""
     cls = importlib.import_module("mine_by_path").Mine
-    model = torch.nn.Linear(4, 4)
 
     def sparsifier(method: granet.Method) -> granet.Sparsifier:
+        model = torch.nn.Linear(4, 4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         return granet.sparsify(model, optimizer, method, total_steps=200)
 

@@ -226,15 +226,34 @@ def test_a_wrapper_whose_step_calls_no_hooks(kit: Kit, borrowed: list[str]) -> N
     assert sparsifier.step == 2
 
 
-def test_a_weight_is_sparsified_once(kit: Kit) -> None:
+@pytest.mark.parametrize("through", ["the same", "another"])
+def test_a_weight_is_sparsified_once(kit: Kit, through: str) -> None:
+    """Another optimizer would train what the first one holds at zero."""
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters())
+    other = torch.optim.SGD(model.parameters()) if through == "another" else optimizer
     first = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), exclude="0.*")
-    with pytest.raises(ValueError, match=says("optimizer", "'4.weight'", "remove()")):
-        granet.sparsify(model, optimizer, granet.Static(sparsity=0.5))
-    granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), include="0.*")  # another weight is another matter
+    with pytest.raises(ValueError, match=says("model", "'4.weight'", "remove()")):
+        granet.sparsify(model, other, granet.Static(sparsity=0.5))
+    granet.sparsify(model, other, granet.Static(sparsity=0.5), include="0.*")  # another weight is another matter
     first.remove()
-    granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), include="4.*")
+    second = granet.sparsify(model, other, granet.Static(sparsity=0.5), include="4.*")
+    first.remove()  # once more, which frees nothing of the second
+    with pytest.raises(ValueError, match=says("model", "'4.weight'", "remove()")):
+        granet.sparsify(model, optimizer, granet.Static(sparsity=0.5), include="4.*")
+    copied = copy.deepcopy((model, other, second))
+    with pytest.raises(ValueError, match=says("model", "'4.weight'", "remove()")):
+        granet.sparsify(copied[0], torch.optim.SGD(copied[0].parameters()), GOOD, total_steps=100)
+
+
+def test_a_sparsifier_that_nobody_has_any_more_holds_nothing(kit: Kit) -> None:
+    """As one that a function made for itself, before the garbage collector has come by."""
+    model = kit.net()
+    for _ in range(2):
+        optimizer = torch.optim.SGD(model.parameters())
+        granet.sparsify(model, optimizer, granet.Static(sparsity=0.5))
+        kit.train(model, optimizer, 2)
+        del optimizer
 
 
 @pytest.mark.parametrize("model", [None, "resnet20", nn.Parameter(torch.ones(2, 2))])

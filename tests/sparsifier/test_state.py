@@ -185,6 +185,7 @@ def test_a_model_that_is_loaded_before_it_is_sparsified_is_warned_of(method: str
     """The random masks of the start zero what the masks to be loaded would keep."""
     run = Run(method, "sgd")
     run.train(0, 30)
+    run.sparsifier.remove()
     with pytest.warns(UserWarning, match=r"^granet: 0\.weight and 1 more: sparse already, .* after sparsify\(\)$"):
         granet.sparsify(run.model, torch.optim.SGD(run.model.parameters()), METHODS[method], total_steps=STEPS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from torch.optim import Optimizer
 
@@ -11,12 +11,8 @@ from granet.layers import SparseLayer
 from granet.patterns import Units
 
 
-def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer], taken: Iterable[SparseLayer]) -> None:
-    """ValueError unless the optimizer trains all these weights, and none of them is ``taken`` already."""
-    others = {id(layer.weight) for layer in taken}
-    for layer in layers:
-        if id(layer.weight) in others:
-            raise ValueError(f"optimizer: {layer.name!r} is sparsified through it already; remove() that first")
+def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
+    """ValueError unless the optimizer trains all these weights."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     missing = [layer.name for layer in layers if id(layer.weight) not in held]
     if missing:

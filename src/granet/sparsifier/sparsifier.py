@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -23,8 +25,11 @@ from granet.sparsifier.history import UpdateRecord
 from granet.sparsifier.mask_updates import MaskUpdates
 from granet.sparsifier.memory import memory_layout
 from granet.sparsifier.state import read_state, write_state
-from granet.sparsifier.step_hooks import StepHooks, hooked_owners
+from granet.sparsifier.step_hooks import StepHooks
 from granet.sparsifier.zeros import Zeros
+
+_holders: WeakValueDictionary[int, Sparsifier] = WeakValueDictionary()
+"""The id of a weight to the sparsifier that is hooked for it; it keeps the weight, so the id is not used again."""
 
 
 class Sparsifier:
@@ -50,7 +55,8 @@ class Sparsifier:
         self.method = method
         self._clock = clock
         steps = method.updates(clock)
-        check_held(optimizer, layers, _sparsified_through(optimizer))
+        check_held(optimizer, layers)
+        _check_free(layers)
         self._layers = {layer.name: layer for layer in layers}
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
         self._optimizer = optimizer
@@ -286,8 +292,11 @@ class Sparsifier:
                 self._zeros.write()  # other weights may have been loaded
                 self._hooks.remove()
                 self._hooks = None
+                for layer in self._layers.values():
+                    _holders.pop(id(layer.weight), None)
 
     def _hook(self) -> StepHooks:
+        _holders.update((id(layer.weight), self) for layer in self._layers.values())
         return StepHooks(
             self._optimizer, self._before_step, taken=self.advance, given_up=self._give_up, evaluate=self._show
         )
@@ -302,7 +311,10 @@ class Sparsifier:
         self._hooks = self._hook() if state["_hooks"] else None
 
 
-def _sparsified_through(optimizer: Optimizer) -> list[SparseLayer]:
-    """The layers of all sparsifiers that are hooked to this optimizer."""
-    owners = (owner for owner in hooked_owners(optimizer) if isinstance(owner, Sparsifier))
-    return [layer for owner in owners for layer in owner.layers.values()]
+def _check_free(layers: Sequence[SparseLayer]) -> None:
+    """ValueError if a sparsifier holds one of these weights already, through this optimizer or another one."""
+    if any(id(layer.weight) in _holders for layer in layers):
+        gc.collect()  # a sparsifier that nobody has any more is in a cycle with its optimizer
+    for layer in layers:
+        if id(layer.weight) in _holders:
+            raise ValueError(f"model: {layer.name!r} is sparsified already; remove() that sparsifier first")

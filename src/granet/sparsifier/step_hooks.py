@@ -104,12 +104,6 @@ class StepHooks:
         self._withheld.clear()
 
 
-def hooked_owners(optimizer: Optimizer) -> list[object]:
-    """The objects whose methods are called back at the steps of this optimizer."""
-    hooks = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_step_pre_hooks.values())
-    return [getattr(hook._taken, "__self__", None) for hook in hooks if isinstance(hook, StepHooks)]
-
-
 def _caller() -> FrameType | None:
     """The frame that called a hook: the nearest that is neither of this module nor of torch's compiler."""
     frame: FrameType | None = sys._getframe()
