@@ -230,6 +230,36 @@ def test_state_written_where_weights_are_off_does_not_come_back_with_a_grown_wei
             assert torch.count_nonzero(optimizer.state[layer.weight]["trail"][grown]) == 0, f"step {sparsifier.step}"
 
 
+class Wrapping(torch.optim.Optimizer):
+    """Leaves the step, and with it all state, to another optimizer."""
+
+    def __init__(self, params: Any, make: Callable[..., torch.optim.Optimizer]) -> None:
+        super().__init__(params, {"lr": 0.02})
+        self.inner = make(self.param_groups)
+
+    def step(self, closure: Any = None) -> None:
+        self.inner.step()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda params: torch.optim.SGD(params, momentum=0.9),
+        lambda params: torch.optim.Adagrad(params, initial_accumulator_value=0.1),
+    ],
+    ids=["sgd", "adagrad"],
+)
+def test_state_that_a_wrapper_leaves_to_the_wrapped_is_found(kit: Kit, make: Any) -> None:
+    runs = []
+    for wrap in (True, False):
+        model = kit.net()
+        optimizer = Wrapping(model.parameters(), make) if wrap else make([{"params": model.parameters(), "lr": 0.02}])
+        sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+        kit.train(model, optimizer, STEPS)
+        runs.append(kit.snapshot(model, optimizer.inner if wrap else optimizer, sparsifier))
+    kit.check_equal(*runs)
+
+
 def test_rprop_gives_a_grown_weight_its_first_step_size(kit: Kit) -> None:
     """Step sizes start at the learning rate; a weight that was off must find that, not the smallest step there is."""
     model = kit.net()

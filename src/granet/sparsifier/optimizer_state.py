@@ -23,17 +23,22 @@ class OptimizerState:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._fresh: dict[nn.Parameter, dict[str, float]] = {}
-        for group in optimizer.param_groups:
-            self._fresh |= dict.fromkeys(group["params"], fresh_state(optimizer, group))
+        for one in self._with_state():
+            for group in one.param_groups:
+                self._fresh |= dict.fromkeys(group["params"], fresh_state(one, group))
 
     def of(self, layers: Sequence[SparseLayer]) -> Iterator[tuple[SparseLayer, Tensor, float]]:
         """State tensors with an entry for each weight, and the entry of a weight never trained: mostly zero."""
+        states = [one.state for one in self._with_state()]
         for layer in layers:
-            state = self._optimizer.state.get(layer.weight)
-            if state:
-                fresh = self._fresh.get(layer.weight, {})  # a frozen bias may have joined the optimizer since
-                for key, tensor in _per_weight(state, layer.weight):
+            fresh = self._fresh.get(layer.weight, {})  # a frozen bias may have joined the optimizer since
+            for state in states:
+                for key, tensor in _per_weight(state.get(layer.weight, {}), layer.weight):
                     yield layer, tensor, fresh.get(key, 0.0)
+
+    def _with_state(self) -> list[Optimizer]:
+        """The optimizer and those it wraps: ZeroRedundancyOptimizer, for one, leaves all state to another inside."""
+        return [self._optimizer, *(one for one in vars(self._optimizer).values() if isinstance(one, Optimizer))]
 
 
 def fresh_state(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, float]:
