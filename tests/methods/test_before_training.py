@@ -290,7 +290,7 @@ WRONG: dict[str, tuple[granet.Method, dict[str, Any], str]] = {
     "snip without batches": (METHODS[0], {"batches": None}, "batches=None: snip needs 2"),
     "grasp without batches": (METHODS[1], {"batches": None}, "batches=None: grasp needs 2"),
     "synflow without batches": (METHODS[2], {"batches": None}, "batches=None: synflow needs 1"),
-    "snip without a loss": (METHODS[0], {"loss": None}, "loss=None: snip needs it"),
+    "snip without a loss": (METHODS[0], {"loss": None}, "loss=None: snip needs a function"),
     "a loss of nan": (METHODS[0], {"loss": lambda o, t: o.sum() * float("nan")}, "loss: snip's score of '0.weight'"),
     "grasp's loss of nan": (METHODS[1], {"loss": lambda o, t: o.sum() * float("nan")}, "loss: grasp's score of"),
     "inputs of whole numbers": (METHODS[2], {"batches": [(torch.ones(2, 2, 5, 5, dtype=torch.int64), None)]},

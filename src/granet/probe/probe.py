@@ -203,8 +203,10 @@ class Probe:
                     f"{type(outputs).__name__}; with 1 the model may return anything"
                 )
             outputs = outputs / temperature
-        if self._loss is None:
-            raise ValueError(f"loss=None: {self.method} needs it; pass granet.sparsify(..., loss=loss_fn)")
+        if not callable(self._loss):
+            raise ValueError(
+                f"loss={self._loss!r}: {self.method} needs a function; pass granet.sparsify(..., loss=loss_fn)"
+            )
         loss = self._loss(outputs, targets)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
