@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 import granet
 from granet.hidden import FrozenWeights, Hidden
 from granet.layers import SparseLayer
+from granet.methods.gradient_memory import GradientMemory, Momentum
 
 Kit = SimpleNamespace
 PATTERNS = {"2x3": 0.5, "filter": 0.5, "fan-in": 0.6, "1:2": 0.5}
@@ -116,6 +117,30 @@ def test_ever_active_is_the_union_of_masks_under_patterns(kit: Kit, pattern: str
             expected.append(sum(int(u.sum()) for u in union.values()) / sum(u.numel() for u in union.values()))
     assert [record.ever_active for record in sparsifier.history] == expected
     assert expected[-1] > 1 - PATTERNS[pattern] + 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering(granet.GMP):
+    """Takes a copy of every gradient, and lets nothing grow back."""
+
+    gradient_memory: ClassVar[GradientMemory] = Momentum(0.9)
+
+
+@pytest.mark.filterwarnings("ignore:granet. pattern='filter'")
+def test_biases_of_dropped_filters_have_no_gradient_where_gradients_are_remembered() -> None:
+    """Copying the layers' gradients masks these; what depends on the layers still has to be masked."""
+    torch.manual_seed(0)
+    method = Remembering(sparsity=0.5, pattern="filter", every=4, end=12)
+    model, optimizer, sparsifier = start(nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 4)), method)
+    for _ in range(20):
+        model(torch.randn(16, 6)).square().mean().backward()
+        dropped = {name: ~mask.any(1) for name, mask in sparsifier.masks.items()}
+        optimizer.step()
+        for name, filters in dropped.items():
+            assert filters.any() == (sparsifier.step > 4)
+            bias = model.get_parameter(name.replace("weight", "bias"))
+            assert bias.grad is not None and not bias.grad[filters].any(), f"step {sparsifier.step}: {name}"
+        optimizer.zero_grad()
 
 
 @dataclass(frozen=True, kw_only=True)
