@@ -161,9 +161,12 @@ class TorchRanking:
         return row
 
     def _starting(self, layer: int, prefix: int, shift: int) -> Tensor:
-        """The keys of a layer's candidates that begin with ``prefix``, the digits from ``shift`` on."""
+        """The keys of a layer's candidates that begin with ``prefix``, the digits from ``shift`` on.
+
+        A walk asks for short prefixes first, so what is stored has the shortest prefix there is.
+        """
         known_shift, known_prefix, few = self._few.get(layer, (0, -1, None))
-        if few is not None and prefix >> max(known_shift - shift, 0) == known_prefix:
+        if few is not None and prefix >> known_shift - shift == known_prefix:
             return few[_where(few >> shift == prefix)]
         found = []
         for candidates, keys in self._chunks(layer):
