@@ -150,14 +150,23 @@ def test_what_is_in_use_follows_the_masks_where_weights_are_hidden(kit: Kit, met
     model = kit.make("vgg")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=6, exclude=(kit.MODELS["vgg"][1],))
+    states = [sparsifier.state_dict()]
     sparsities = set()
+
+    def check() -> None:
+        assert all(torch.equal(sparsifier.in_use[layer], mask) for layer, mask in sparsifier.masks.items())
+        sparsities.add(sparsifier.sparsity)
+
     for step in range(6):
         optimizer.zero_grad()
         kit.loss(model, kit.images(8, step)).backward()
         optimizer.step()
-        sparsities.add(sparsifier.sparsity)
-        assert all(torch.equal(sparsifier.in_use[layer], mask) for layer, mask in sparsifier.masks.items())
+        states.append(sparsifier.state_dict())
+        check()
     assert len(sparsities) > 1
+    for state in states:
+        sparsifier.load_state_dict(state)
+        check()
 
 
 @EVERY_METHOD
