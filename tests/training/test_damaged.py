@@ -1,5 +1,6 @@
 """Run folders that somebody damaged: one line that names the file, and what is wrong with it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,23 @@ def test_damaged_epochs_of_a_finished_run_are_named(tmp_path: Path, capsys: pyte
         with pytest.raises(SystemExit) as ended:
             main(command)
         assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"granet: {says}")
+
+
+def test_a_damaged_environment_of_a_finished_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text('method = "static"\nsparsity = 0.5\nepochs = 1\nbatch_size = 256\n')
+    command = ["sweep", str(grid), "--out", str(tmp_path)]
+    main(command)
+    (path,) = tmp_path.glob("*/config.json")
+    config = json.loads(path.read_text())
+    for environment, says in (({}, "no 'device'"), ({"device": "cpu", "torch": 2.13}, "torch=2.13 is not a text")):
+        path.write_text(json.dumps(config | {"environment": environment}))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        said = capsys.readouterr().err
+        assert ended.value.code == 2 and said.count("\n") == 1
+        assert said.startswith(f"granet: {path}: is damaged") and says in said
 
 
 def test_epochs_are_counted_by_whole_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,8 +71,8 @@ def _row(run: ShownRun) -> dict[str, Cell]:
         "model": Cell(recipe.model),
         "method": Cell(recipe.method),
         "seed": number(str(recipe.seed)),
-        "device": Cell(str(run.environment.get("device", "–"))),
-        "torch": Cell(str(run.environment.get("torch", "–"))),
+        "device": Cell(run.environment["device"]),
+        "torch": Cell(run.environment["torch"]),
     }
 
 

@@ -118,7 +118,7 @@ class RunDir:
     @property
     def environment(self) -> dict[str, Any]:
         """The versions and the device that it ran on."""
-        return read_json(self.path / "config.json", lambda values: dict(values["environment"]))
+        return read_json(self.path / "config.json", lambda values: _checked_environment(values["environment"]))
 
     @property
     def records(self) -> list[EpochRecord]:
@@ -240,6 +240,15 @@ def _environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
     }
+
+
+def _checked_environment(values: Any) -> dict[str, Any]:
+    """What results name must be there, and be text."""
+    found = dict(values)
+    for name in ("device", "torch"):
+        if not isinstance(found[name], str):
+            raise ValueError(f"{name}={found[name]!r} is not a text")
+    return found
 
 
 def _commit() -> str:
