@@ -109,6 +109,20 @@ def test_a_parent_has_the_seed_of_its_run(tmp_path: Path) -> None:
     ]
 
 
+def test_a_parent_may_start_from_one_of_its_own(tmp_path: Path) -> None:
+    grid = """
+    sparsity = 0.5
+    [[runs]]
+    method = "lrr"
+    seed = 3
+    parent = { method = "lth", sparsity = 0.2, parent = { method = "dense" } }
+    """
+    first, second, third = read_spec(write(tmp_path, grid)).recipes
+    assert [recipe.method for recipe in (first, second, third)] == ["dense", "lth", "lrr"]
+    assert [recipe.parent for recipe in (first, second, third)] == ["", run_name(first), run_name(second)]
+    assert {recipe.seed for recipe in (first, second, third)} == {3}
+
+
 def test_a_parent_may_have_a_field_that_is_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
 

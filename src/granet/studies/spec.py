@@ -66,8 +66,9 @@ def read_spec(path: Path) -> Spec:
     recipes: dict[Recipe, None] = {}
     try:
         packed = runs_at_once(table.pop("packed", None))
-        parents = itertools.chain(*(_choices("parent", part.get("parent")) for part in (table, *runs)))
-        tables = [table, *runs, *(parent for parent in parents if isinstance(parent, dict))]
+        tables = [table, *runs]
+        for part in tables:  # a parent may have one of its own
+            tables += (parent for parent in _choices("parent", part.get("parent")) if isinstance(parent, dict))
         named = [_choices("method", part["method"]) for part in tables if "method" in part]
         for name in itertools.chain(*named):
             method_class(name)  # imports one of the user's own, so that its fields are known in every part of the grid
@@ -114,7 +115,7 @@ def _choices(key: str, value: Any) -> list[Any]:
 
 
 def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> list[Recipe]:
-    """The recipe of one point of the grid, after the one that it starts from."""
+    """The recipe of one point of the grid, after those that it starts from."""
     values = {"method": file.shared.method, "branch_epoch": file.shared.branch_epoch, **shared, **own}
     others = {key: value for key, value in shared.items() if key != "parent"}
     if not takes_parent(values["method"], values["branch_epoch"]):
@@ -127,11 +128,12 @@ def grid_point(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, An
             raise ValueError(f"parent={parent!r}: must have one value of {key!r}, a run starts from one other")
     (first_run,) = _grid(parent)
     seed = {"seed": own["seed"]} if "seed" in own else {}
-    first = _recipe(file, others, {"branch_epoch": 0, "hold": 0, **seed, **first_run})  # trained in full by default
+    earlier = grid_point(file, others, {"branch_epoch": 0, "hold": 0, **seed, **first_run})  # in full by default
+    first = earlier[-1]
     recipe = _recipe(file, shared, {**own, "parent": run_name(first)})
     if recipe.branch_epoch and recipe.branch_epoch not in first.keep:  # found now, not when the parent is trained
         raise ValueError(f"parent={parent!r}: must keep=[{recipe.branch_epoch}], the epoch that a run branches from")
-    return [first, recipe]
+    return [*earlier, recipe]
 
 
 def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Recipe:
