@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -52,3 +54,13 @@ def test_what_is_no_finished_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model"):
         RunDir(tmp_path).trained_state(net(0))
+
+
+def test_weights_that_one_may_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(path: Path, mode: str) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    save_model(net(1), str(tmp_path / "model.safetensors"))
+    monkeypatch.setattr(Path, "open", deny)
+    with pytest.raises(ValueError, match=r"parent='.*': model\.safetensors cannot be read \(Permission denied\)$"):
+        RunDir(tmp_path).trained_state(net(2))

@@ -179,7 +179,10 @@ class RunDir:
             )
         twin = copy.deepcopy(model).cpu()
         try:
+            path.open("rb").close()  # of a file that may not be read, safetensors says that it is not there
             load_model(twin, path)  # a tied weight is stored once
+        except OSError as error:
+            raise ValueError(f"parent={str(self.path)!r}: {path.name} cannot be read ({error.strerror})") from error
         except (RuntimeError, SafetensorError) as error:
             why = " ".join(str(error).split())[:200]  # in one line
             raise ValueError(f"parent={str(self.path)!r}: is not a run of this model ({why})") from error
