@@ -56,7 +56,7 @@ def test_a_branch_that_prunes_nothing_ends_as_its_trunk_bit_for_bit(out: Path) -
 
 
 @pytest.mark.parametrize("again", ["a run", "a sweep"])
-def test_a_branch_killed_before_it_removed_its_checkpoints_loses_them_at_the_next_start(
+def test_a_run_killed_before_it_removed_its_checkpoints_loses_them_at_the_next_start(
     out: Path, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
     branch = replace(PRUNED, seed=len(again), branch_epoch=2)

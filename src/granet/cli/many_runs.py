@@ -13,9 +13,9 @@ from granet.cli.console import SweepView
 from granet.data import load
 from granet.studies.jobs import Event, Place, run_jobs
 from granet.training import Recipe, RunDir
+from granet.training.checkpoint import remove_checkpoints
 from granet.training.fingerprint import fingerprint
 from granet.training.interrupt import stop_signals
-from granet.training.run import tidy
 from granet.training.rundir import run_name
 
 
@@ -31,7 +31,7 @@ def train_all(console: Console, recipes: Sequence[Recipe], place: Place, packed:
     images = cache(lambda name: fingerprint(load(name, data_dir=place.data_dir)))
     for recipe, folder in done.items():
         folder.check_images(images(recipe.data))
-        tidy(recipe, folder)
+        remove_checkpoints(folder.path)  # it may have been killed before it did so itself
     if done:
         console.print(f"{len(done)} of {len(folders)} runs are done already")
     yield from done

@@ -13,7 +13,7 @@ import hashlib
 import io
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,9 @@ def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """For a run that is done and from which no other will start."""
-    _remove(_checkpoints(folder))
+    """For a run that is done: others start from its weights, or from what it kept."""
+    with suppress(OSError):  # in a folder that is read-only by now they stay, which does no harm
+        _remove(_checkpoints(folder))
 
 
 def keep_state(folder: Path, epoch: int, state: dict[str, Any]) -> None:

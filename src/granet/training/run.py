@@ -49,7 +49,7 @@ class Run:
         self._device = device
         self._loggers = loggers
         if self.summary is not None:
-            tidy(recipe, self.folder)
+            remove_checkpoints(self.folder.path)  # it may have been killed before it did so itself
         else:
             state = load_checkpoint(self.folder.path, device)
             parent = find_parent(recipe, out) if recipe.parent else None
@@ -111,7 +111,7 @@ class Run:
         if model is not None and importlib.util.find_spec("matplotlib") is not None:
             self._plot()
         self.folder.finish(model, summary, self.training.sparsifier)  # now it is done
-        tidy(self.recipe, self.folder)
+        remove_checkpoints(self.folder.path)
         return summary
 
     def _plot(self) -> None:
@@ -130,9 +130,3 @@ def check_checkpoint_every(seconds: float) -> None:
     """ValueError for an invalid time; infinity is valid, for checkpoints only when a run is stopped."""
     if not seconds >= 0:
         raise ValueError(f"checkpoint_every={seconds!r}: must be 0 or more seconds")
-
-
-def tidy(recipe: Recipe, folder: RunDir) -> None:
-    """Remove from a finished run what no other run starts from: a branch may be killed before it does so itself."""
-    if recipe.branch_epoch:
-        remove_checkpoints(folder.path)

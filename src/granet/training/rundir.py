@@ -7,10 +7,10 @@
     summary.json        the final figures
     model.safetensors   the weights of the last epoch, zeros included
     curves.png          accuracy and sparsity over time, if matplotlib is installed
-    checkpoint-*.pt     the newest two states to go on from
+    checkpoint-*.pt     the newest two states to go on from, until the run is done
     kept-*.pt           the states that the recipe asks to keep, for other runs to branch from
 
-A dense run has no layers.json and no updates.jsonl. A branch of another run leaves no weights, curves or checkpoints.
+A dense run has no layers.json and no updates.jsonl. A branch of another run leaves no weights or curves.
 
 The folder is named after the run, so starting the same run again continues where it stopped, or finds it done. Files
 appear whole or not at all: each is written under a temporary name and then renamed. `metrics.jsonl` grows by one
