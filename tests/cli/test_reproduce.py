@@ -75,12 +75,12 @@ def test_a_dry_run_lists_every_cell(table: str, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("zoo --rows SNIP GMPP", "rows='GMPP': zoo has no such part; it has Dense, SNIP, "),
+        ("zoo --rows SNIP GMPP", "rows='GMPP': zoo has no such part; it has 'Dense', 'SNIP', "),
         (
             "cifar-main --sparsities 0.95 0.91",
             "sparsities=0.91: cifar-main has no such part; it has 0.0, 0.9, 0.95",
         ),
-        ("cifar-main --models vgg", "models='vgg': cifar-main has no such part; it has vgg19, resnet50"),
+        ("cifar-main --models vgg", "models='vgg': cifar-main has no such part; it has 'vgg19', 'resnet50'"),
         ("cifar-main --rows SET --models resnet50", "table='cifar-main': has no cell with these models, data, rows"),
         ("cifar-main --seeds 0 0", "seeds=(0, 0): must have each once"),
         ("cifar-main --seeds 0", "write=True: makes whole pages, so seeds, models, data, rows and sparsities must be"),

@@ -104,7 +104,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_stretch_of_nothing() -> None:
-    with pytest.raises(ValueError, match=r"stretch=0\.0: must be above 0"):
+    with pytest.raises(ValueError, match=r"stretch=0\.0: must give one epoch at least"):
         Train(stretch=0.0).whole_recipe()
 
 

@@ -43,7 +43,7 @@ class AccuracyTable:
             known = dict.fromkeys(getattr(cell, of_cell) for cell in cells(self.name))
             for value in getattr(self.selection, field):
                 if value not in known:
-                    allowed = ", ".join(map(str, known))
+                    allowed = ", ".join(map(repr, known))  # a row may have a comma in its name
                     raise ValueError(f"{field}={value!r}: {self.name} has no such part; it has {allowed}")
         if not self.cells:
             raise ValueError(f"table={self.name!r}: has no cell with these models, data, rows and sparsities")

@@ -109,9 +109,8 @@ class Recipe:
         object.__setattr__(self, "method_fields", _with_fractions(self.method, self.method_fields))
         _check("width", self.width, self.width > 0, "must be above 0")
         _check("epochs", self.epochs, 1 <= self.epochs < 2**63, "must be 1 or more, below 2**63")
-        _check("stretch", self.stretch, math.isfinite(self.epochs * self.stretch), "must give finitely many epochs")
-        whole = self.stretch > 0 and self.scheduled_epochs >= 1
-        _check("stretch", self.stretch, whole, "must be above 0, one epoch at least")
+        some = 0.5 < self.epochs * self.stretch < 2**63  # it is rounded
+        _check("stretch", self.stretch, some, "must give one epoch at least, below 2**63")
         _check("batch_size", self.batch_size, self.batch_size >= 2, "must be 2 or more (batch norm needs two)")
         _check("lr", self.lr, self.lr > 0, "must be above 0")
         _check("momentum", self.momentum, 0 <= self.momentum < 1, "must be in [0, 1)")
