@@ -183,6 +183,27 @@ def strayed(name: str, weight: Tensor) -> float:
     return max(ratios)
 
 
+class Halves(nn.Module):
+    """Each of two layers with one weight sees another half of the inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 2), nn.Linear(4, 2)
+        self.right.weight = self.left.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        half = torch.arange(4) < 2
+        return torch.cat([self.left(x * half), self.right(x * ~half)], 1)
+
+
+def test_sis_keeps_the_outputs_of_every_layer_that_has_a_tied_weight() -> None:
+    torch.manual_seed(0)
+    model, x = Halves(), torch.randn(20, 4)
+    original = model(x).detach()
+    begin(model, granet.SIS(tolerance=0.05, batches=1), batches=[(x, None)], trained=model.state_dict())
+    assert (model(x) - original).norm() < 0.05 * original.norm()
+
+
 @pytest.mark.parametrize("tolerance", [0.1, 0.3])
 def test_sis_starts_from_weights_that_use_the_tolerance_up_in_every_layer(tolerance: float) -> None:
     model, _ = sis(tolerance=tolerance)

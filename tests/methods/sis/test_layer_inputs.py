@@ -68,7 +68,7 @@ def test_outputs_that_were_written_to_are_nobodys() -> None:
     model = InPlace()
     probe = Probe("trial", model, find_layers(model), [(torch.randn(5, 2, 4, 4), None)])
     seen = watch(probe, model.state_dict(), probe.draw(1))
-    follows = {name.split(".")[0]: (one.normalise is not None, one.rectified) for name, one in seen.items()}
+    follows = {name.split(".")[0]: (one.normalise is not None, one.rectified) for name, (one,) in seen.items()}
     assert follows == {"first": (False, True), "block": (True, False), "rectified": (False, True)}
 
 
@@ -78,7 +78,7 @@ def test_inputs_and_what_follows(model: Net) -> None:
     state = trained()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     seen = watch(probe, state, probe.draw(2))
-    follows = {name.split(".")[0]: (one.normalise is not None, one.rectified) for name, one in seen.items()}
+    follows = {name.split(".")[0]: (one.normalise is not None, one.rectified) for name, (one, _) in seen.items()}
     assert follows == {
         "module": (True, True),
         "function": (True, True),
@@ -96,17 +96,39 @@ def test_inputs_and_what_follows(model: Net) -> None:
     twin.eval()
     for i, (x, _) in enumerate(batches):
         z = twin.norm(twin.module(x))
-        assert torch.equal(seen["module.weight"].inputs[i], x)
-        assert torch.allclose(seen["module.weight"].preactivation(x, twin.module.weight), z)
+        assert torch.equal(seen["module.weight"][i].inputs, x)
+        assert torch.allclose(seen["module.weight"][i].preactivation(twin.module.weight), z)
         z2 = twin.norm2(twin.function(z.relu()))
-        one = seen["function.weight"]
-        assert torch.allclose(one.inputs[i], z.relu())
-        assert torch.allclose(one.preactivation(one.inputs[i], twin.function.weight), z2)
-        last = seen["last.weight"]
-        assert torch.allclose(last.preactivation(last.inputs[i], twin.last.weight), twin(x))
-    other = torch.randn_like(twin.last.weight)
-    last = seen["last.weight"]
-    assert torch.allclose(last.preactivation(last.inputs[0], other), last.inputs[0] @ other.T + twin.last.bias)
+        one = seen["function.weight"][i]
+        assert torch.allclose(one.inputs, z.relu())
+        assert torch.allclose(one.preactivation(twin.function.weight), z2)
+        assert torch.allclose(seen["last.weight"][i].preactivation(twin.last.weight), twin(x))
+    other, last = torch.randn_like(twin.last.weight), seen["last.weight"][0]
+    assert torch.allclose(last.preactivation(other), last.inputs @ other.T + twin.last.bias)
+
+
+class Shared(nn.Module):
+    """A weight in two layers, one of which is called twice, each time with something else after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.norm = nn.Linear(3, 3), nn.Linear(3, 3), nn.BatchNorm1d(3)
+        self.other.weight = self.one.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.one(self.norm(self.other(self.one(x).relu())))
+        return out
+
+
+def test_every_call_of_every_layer_with_a_weight_is_seen_with_what_follows_it() -> None:
+    model, x = Shared().eval(), torch.randn(5, 3)
+    probe = Probe("trial", model, find_layers(model), [(x, None)])
+    first, second, third = watch(probe, model.state_dict(), probe.draw(1))["one.weight"]
+    assert [one.normalise is not None for one in (first, second, third)] == [False, True, False]
+    assert [one.rectified for one in (first, second, third)] == [True, False, False]
+    assert torch.allclose(second.inputs, model.one(x).relu())
+    assert torch.allclose(second.preactivation(model.one.weight), third.inputs)
+    assert torch.allclose(third.preactivation(model.one.weight), model(x))
 
 
 def test_hooks_are_gone_when_the_model_fails(model: Net) -> None:

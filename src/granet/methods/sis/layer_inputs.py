@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,32 +21,39 @@ _RELU = {functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu
 
 @dataclass
 class Seen:
-    """One convolution or linear layer: its inputs, batch by batch, and what becomes of its outputs."""
+    """One call of a convolution or linear layer: its inputs, and what becomes of its outputs."""
 
     module: nn.Module
-    others: Tensors = field(default_factory=dict)
+    others: Tensors
     """The layer's parameters other than the weight."""
-    inputs: list[Tensor] = field(default_factory=list)
+    inputs: Tensor
     normalise: Callable[[Tensor], Tensor] | None = None
     """The batch norm that the outputs go through, if any."""
     rectified: bool = False
     """Whether the outputs then go through a ReLU."""
 
-    def preactivation(self, inputs: Tensor, weight: Tensor) -> Tensor:
+    def preactivation(self, weight: Tensor) -> Tensor:
         """z: the layer's outputs with that weight, after the batch norm that follows, if one does."""
-        outputs: Tensor = functional_call(self.module, {"weight": weight, **self.others}, (inputs,))
+        outputs: Tensor = functional_call(self.module, {"weight": weight, **self.others}, (self.inputs,))
         return outputs if self.normalise is None else self.normalise(outputs)
 
 
 @torch.no_grad()
-def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, Seen]:
-    """Run the model with that state, in evaluation mode, and note what goes into each sparsified layer."""
-    seen = {name: Seen(module) for name, module in _modules(probe).items()}
-    calls = _NormsAndReLUs()
-    noting = [(one.module, partial(_note, one, calls)) for one in seen.values()]
-    hooks = [module.register_forward_hook(note, with_kwargs=True) for module, note in noting]
+def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, list[Seen]]:
+    """Run the model with that state, in evaluation mode, and note every call of each sparsified layer.
+
+    A layer may be called more than once, and a weight may belong to several layers: all their outputs depend on it.
+    """
+    modules = _modules(probe)
+    seen: dict[str, list[Seen]] = {name: [] for name in modules}
+    following = _NormsAndReLUs()
+    hooks = [
+        module.register_forward_hook(partial(_note, seen[name], following), with_kwargs=True)
+        for name, owners in modules.items()
+        for module in owners
+    ]
     try:
-        with probe.mode(training=False), calls:
+        with probe.mode(training=False), following:
             for inputs, _ in batches:
                 probe.call(state, inputs)
     finally:
@@ -55,13 +62,13 @@ def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, S
     return seen
 
 
-def _modules(probe: Probe) -> dict[str, nn.Module]:
-    """The convolution or linear layer of each sparsified weight."""
-    owners: dict[int, nn.Module] = {}
+def _modules(probe: Probe) -> dict[str, list[nn.Module]]:
+    """The convolution or linear layers of each sparsified weight: one, unless it is tied."""
+    owners: dict[int, list[nn.Module]] = {}
     for module in probe.model.modules():
         weight = module._parameters.get("weight")
         if isinstance(module, SPARSIFIABLE) and weight is not None:
-            owners.setdefault(id(weight), module)
+            owners.setdefault(id(weight), []).append(module)
     found = {}
     for layer in probe.layers:
         if id(layer.weight) not in owners:
@@ -73,13 +80,19 @@ def _modules(probe: Probe) -> dict[str, nn.Module]:
 
 
 def _note(
-    one: Seen, calls: _NormsAndReLUs, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], outputs: Tensor
+    calls: list[Seen],
+    following: _NormsAndReLUs,
+    module: nn.Module,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    outputs: Tensor,
 ) -> None:
     inputs: Tensor = given[0] if given else named["input"]
-    one.inputs.append(full_precision(inputs.detach()))  # in half precision if the model uses autocast
-    one.others = {name: value.detach() for name, value in module._parameters.items() if value is not None}
-    del one.others["weight"]
-    calls.follow(outputs, one)
+    others = {name: value.detach() for name, value in module._parameters.items() if value is not None}
+    del others["weight"]
+    one = Seen(module, others, full_precision(inputs.detach()))  # in half precision if the model uses autocast
+    calls.append(one)
+    following.follow(outputs, one)
 
 
 class _NormsAndReLUs(TorchFunctionMode):
@@ -93,7 +106,7 @@ class _NormsAndReLUs(TorchFunctionMode):
         self._from[id(outputs)] = outputs, outputs._version, one  # held, so that no other tensor gets its id
 
     def _whose(self, value: Any) -> Seen | None:
-        """The layer whose outputs these are. None once they were written to, as when a shortcut is added in place."""
+        """The call whose outputs these are. None once they were written to, as when a shortcut is added in place."""
         outputs, version, one = self._from.get(id(value), (None, 0, None))
         return one if outputs is not None and outputs._version == version else None
 

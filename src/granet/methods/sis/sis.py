@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from torch import Tensor
-
 from granet.checks import check_count, check_share
 from granet.methods.base import Method, register
-from granet.methods.sis.inclusion import Constraint, constraint, least_weights
+from granet.methods.sis.inclusion import constraint, least_weights
 from granet.methods.sis.layer_inputs import Seen, watch
 from granet.net import SparseNet
 from granet.patterns import SINGLE
@@ -108,25 +106,18 @@ class SIS(Method):
             f"sparsity={self.sparsity!r}: sis finds no tolerance for it, the nearest of {len(tried)} gave {nearest:.6g}"
         )
 
-    def _solve(self, net: SparseNet, seen: Mapping[str, Seen], weights: Tensors, tolerance: float) -> Tensors:
+    def _solve(self, net: SparseNet, seen: Mapping[str, list[Seen]], weights: Tensors, tolerance: float) -> Tensors:
         solution = {}
         for layer in net.layers:
             weight, shrink = weights[layer.name], partial(net.units.shrink, layer)
-            constraints = _constraints(seen[layer.name], weight, tolerance)
+            constraints = [constraint(one.preactivation, weight, one.rectified, tolerance) for one in seen[layer.name]]
             solution[layer.name] = least_weights(weight, constraints, tolerance, self.iterations, shrink)
         return solution
 
 
-def _constraints(seen: Seen, weight: Tensor, tolerance: float) -> list[Constraint]:
-    """One for each batch."""
-    return [
-        constraint(partial(seen.preactivation, inputs), weight, seen.rectified, tolerance) for inputs in seen.inputs
-    ]
-
-
-def _check_outputs(seen: Mapping[str, Seen], weights: Tensors) -> None:
-    for name, one in seen.items():
-        if not all(bool(one.preactivation(inputs, weights[name]).isfinite().all()) for inputs in one.inputs):
+def _check_outputs(seen: Mapping[str, list[Seen]], weights: Tensors) -> None:
+    for name, calls in seen.items():
+        if not all(bool(one.preactivation(weights[name]).isfinite().all()) for one in calls):
             raise ValueError(f"batches: sis is to keep the outputs of {name!r}, but they are not finite everywhere")
 
 
