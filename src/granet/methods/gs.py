@@ -43,7 +43,7 @@ class GS(Method):
         """Start dense."""
 
     def target(self, clock: Clock) -> float:
-        done = min(self.rounds, max(0, clock.step - clock.steps(self.start)) // self._period(clock))
+        done = max(0, clock.step - clock.steps(self.start)) // self._period(clock)
         return geometric(self.sparsity, done / self.rounds)
 
     def updates(self, clock: Clock) -> range:
