@@ -331,6 +331,14 @@ def test_a_first_run_that_does_not_fit_is_refused_and_nothing_has_changed(
     assert not optimizer._optimizer_step_pre_hooks
 
 
+@pytest.mark.parametrize("method", METHODS, ids=NAMES)
+def test_a_buffer_that_no_state_has_stays_as_it_is(method: granet.Method) -> None:
+    model = net(1)
+    model.register_buffer("steps", torch.tensor([5.0]), persistent=False)
+    begin(model, method, trained=trained(), batches=[batch(i) for i in range(4)])
+    assert model.get_buffer("steps").tolist() == [5]
+
+
 def test_sis_needs_batches() -> None:
     with pytest.raises(ValueError, match="batches=None: sis needs 4"):
         begin(net(), granet.SIS(sparsity=0.8), trained=trained())
