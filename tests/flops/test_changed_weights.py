@@ -98,6 +98,12 @@ def test_complex_numbers_cost_four_times(kit: Kit) -> None:
     assert flops(model, torch.zeros(2, 3, dtype=torch.complex64)).dense == 4 * 2 * 24
 
 
+def test_real_weights_read_as_complex_ones_have_no_part_of_the_mask(kit: Kit) -> None:
+    model = kit.Apply(lambda m, x: x @ torch.view_as_complex(m.a), torch.ones(3, 4, 2))
+    report = flops(model, torch.zeros(2, 3, dtype=torch.complex64), {"a": ~kit.half(3, 4, 2)})
+    assert report.sparse == report.dense == 4 * 2 * 24
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_complex_convolution_is_three_real_ones_and_counts_by_its_values(kit: Kit, masked: bool) -> None:
     mask = kit.half(6, 4, 3)

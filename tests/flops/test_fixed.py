@@ -47,6 +47,13 @@ def test_norms_with_statistics_of_the_input(module: nn.Module, price: int) -> No
     assert report.fixed_by_kind["normalisation"] == price * 2 * 4 * 36
 
 
+def test_what_a_hook_computes_for_a_layer_is_the_layers() -> None:
+    model = nn.Sequential(nn.Linear(2, 4, bias=False))
+    model[0].register_forward_pre_hook(lambda _module, given: (given[0].relu(),))
+    (fixed,) = flops(model, torch.zeros(3, 2)).fixed
+    assert (fixed.name, fixed.kind, fixed.flops) == ("0", "activation", 6)
+
+
 def test_weight_norm_costs_four_for_each_element_of_the_weight() -> None:
     """Square, sum, quotient and scale, once for any number of inputs."""
     normed = nn.utils.parametrizations.weight_norm(nn.Linear(2, 4, bias=False))
