@@ -122,6 +122,13 @@ def test_floors_that_leave_more_than_the_sparsity_are_refused() -> None:
         granet.sparsify(model, optimizer, granet.GMP(sparsity=0.8, every=1, pattern="filter"), total_steps=10)
 
 
+def test_floors_may_be_all_that_the_sparsity_leaves() -> None:
+    model = nn.Sequential(nn.Linear(20, 4), nn.Linear(4, 5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.MagnitudeInit(sparsity=0.98))
+    assert list(sparsifier.active.values()) == [1, 1]
+
+
 def test_a_floor_above_what_n_m_leaves_is_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 2), nn.Linear(4, 100))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

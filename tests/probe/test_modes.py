@@ -34,3 +34,12 @@ def test_what_is_frozen_stays_so_in_training() -> None:
     with in_mode(model, training=True):
         assert (model.training, model[0].training, model[1].training) == (True, False, True)
     assert not any(module.training for module in model.modules())
+
+
+def test_a_part_of_two_modules_has_its_own_mode_again() -> None:
+    part = nn.Dropout()
+    model = nn.Sequential(nn.Sequential(part), nn.Sequential(part))
+    model[1].training = False
+    with in_mode(model, training=False):
+        pass
+    assert (model.training, model[0].training, model[1].training, part.training) == (True, True, False, True)
