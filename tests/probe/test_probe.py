@@ -212,6 +212,14 @@ def test_only_as_many_batches_are_drawn_as_asked_for() -> None:
     assert len(list(source)) == 1
 
 
+def test_a_loss_that_is_linear_in_the_weights_has_no_curvature() -> None:
+    model = nn.Linear(3, 2)
+    probe = Probe("trial", model, find_layers(model), [(torch.ones(4, 3), None)], lambda outputs, _: outputs.sum())
+    gradient = probe.gradient(probe.draw(1))
+    assert gradient["weight"].tolist() == [[4, 4, 4]] * 2
+    assert not probe.hessian_product(probe.draw(1), gradient)["weight"].any()
+
+
 def test_a_layer_that_is_not_used_has_no_gradient() -> None:
     class Spare(nn.Module):
         def __init__(self) -> None:
