@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,13 @@ def test_items(folder: Path) -> None:
     assert len(image_folders(data_dir=folder, size=16, resize=20).train) == 12  # the folder itself works too
 
 
+def test_images_are_in_the_order_of_their_names_not_of_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    for name in "hcagdbfe":
+        (tmp_path / "one" / f"{name}.png").touch()
+    assert b"".join(bytes(file)[4:5] for file in ImageFolder(tmp_path, RandomResizedCrop()).files) == b"abcdefgh"
+
+
 def test_workers_do_not_change_the_pixels(folder: Path) -> None:
     alone, shared = batches(folder, workers=0, epoch=3), batches(folder, workers=2, epoch=3)
     assert len(alone) == len(shared) == 6
@@ -105,6 +113,13 @@ def test_random_parts_have_the_stated_area_and_aspect() -> None:
     assert aspects.min() > 0.74
     assert aspects.max() < 1.35
     assert abs(np.log(aspects).mean()) < 0.02
+
+
+def test_random_parts_lie_anywhere_up_to_every_edge() -> None:
+    crop, choices = RandomResizedCrop(), random.Random(0)
+    boxes = [crop.box(4, 4, choices) for _ in range(400)]
+    corners = {(left, top) for left, top, width, height in boxes if width == height == 2}
+    assert corners == set(itertools.product(range(3), repeat=2))
 
 
 @pytest.mark.parametrize(("size", "box"), [((1000, 10), (493, 0, 13, 10)), ((10, 1000), (0, 493, 10, 13))])

@@ -51,6 +51,12 @@ def test_skipped_batches_are_left_out_and_the_rest_is_the_same(folders: ImageFol
     assert len(rest) == 1 and torch.equal(whole[3][0], rest[0][0]) and torch.equal(whole[3][1], rest[0][1])
 
 
+def test_runs_of_two_seeds_read_one_folder_in_two_orders(folders: ImageFolders) -> None:
+    one, other = (make_feed(folders, replace(RECIPE, seed=seed), CPU, 0) for seed in (0, 1))
+    (first, _), (second, _) = (next(iter(feed.train.epoch())) for feed in (one, other))
+    assert not torch.equal(first, second)
+
+
 def test_reading_draws_no_random_numbers(folders: ImageFolders) -> None:
     feed = make_feed(folders, RECIPE, CPU, 0)
     before = torch.get_rng_state()
