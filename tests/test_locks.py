@@ -1,5 +1,7 @@
 """A folder is locked for one at a time, until that one lets go or is killed."""
 
+import multiprocessing
+import os
 import subprocess
 import sys
 import threading
@@ -59,6 +61,17 @@ def test_who_does_not_wait_is_told(tmp_path: Path, holder: subprocess.Popen[str]
     holder.wait()
     with locked(tmp_path, wait=False):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_keeps_a_file_that_was_opened_after_a_lock_was_let_go(tmp_path: Path) -> None:
+    with locked(tmp_path, wait=False):
+        pass
+    with (tmp_path / "file").open("wb") as file:  # the system gives it the number that the lock had
+        child = multiprocessing.get_context("fork").Process(target=os.write, args=(file.fileno(), b"child"))
+        child.start()
+        child.join()
+    assert (tmp_path / "file").read_bytes() == b"child"
 
 
 def test_without_locks_in_the_system_nobody_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
