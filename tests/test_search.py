@@ -31,6 +31,7 @@ def test_the_ends_are_not_tried_and_the_search_stops_at_once() -> None:
 
     assert bisect_knob(sparsity_of, 0.7, 0, 1, tolerance=0.06) == 0.75
     assert tried == [0.5, 0.75]
+    assert bisect_knob(sparsity_of, 0.75, 0, 1, tolerance=0) == 0.75
 
 
 def test_what_cannot_be_reached_is_refused_with_what_was() -> None:
