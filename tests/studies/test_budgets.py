@@ -28,7 +28,7 @@ CELL = Cell("cifar-main", "GMP", "vgg19", "cifar10", 0.9)
 def write_log(results: Path, seed: int, active: list[int], new: bool) -> None:
     """What a run logs of its layers: today their counts at the end, once only those of the updates."""
     names = [str(row.parameter) for row in counted("vgg19", 10, 32).rows]
-    log = {"layers": [{"name": name} for name in names], "updates": [{"active": active}]}
+    log = {"layers": [{"name": name} for name in names], "updates": [{"active": [0] * len(names)}, {"active": active}]}
     if new:
         log = {"layers": [{"name": n, "active": a} for n, a in zip(names, active, strict=True)], "updates": []}
     (results / "logs").mkdir(exist_ok=True)
