@@ -17,6 +17,11 @@ def test_stretch_multiplies_the_epochs() -> None:
     assert [Recipe(epochs=n, stretch=s).total_epochs for n, s in ((4, 1.5), (3, 1.2), (100, 0.29))] == [6, 4, 29]
 
 
+def test_a_method_takes_those_of_the_default_fields_that_say_something_there() -> None:
+    taken = {name: dict(Recipe(method=name).method_fields) for name in ("granet", "snip", "prune-once")}
+    assert taken == {"granet": {"sparsity": 0.9, "every": "1ep"}, "snip": {"sparsity": 0.9}, "prune-once": {}}
+
+
 def test_json_round_trip() -> None:
     recipe = Recipe(method="rigl", method_fields={"sparsity": 0.8}, milestones=(100, "50%"), epochs=3)
     assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 
 from granet.data import load
 from granet.training import Recipe, Run
+from granet.training.interrupt import stop_signals
 
 CPU = torch.device("cpu")
 DIGITS = load("digits")
@@ -124,3 +126,15 @@ def test_a_picture_that_the_disk_has_no_room_for_leaves_the_run_unfinished(
     with pytest.raises(OSError, match="No space left"):
         list(run.epochs())
     assert run.folder.summary is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_wait_for_the_end_of_a_step(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with stop_signals() as stop:
+        assert not stop()
+        signal.raise_signal(number)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is before
