@@ -22,7 +22,7 @@ from granet.training.rundir import run_name
 CPU = torch.device("cpu")
 DATA = load("digits")
 TRUNK = Recipe(
-    method="dense", method_fields={}, epochs=4, milestones=("50%",), batch_size=256, keep=(1, 2), ema=0.9, seed=3
+    method="dense", method_fields={}, epochs=4, milestones=("50%",), batch_size=256, keep=(1, 2, 3), ema=0.9, seed=3
 )
 BRANCH = replace(TRUNK, parent=run_name(TRUNK), keep=(), branch_epoch=1)
 PRUNED = replace(BRANCH, method="prune-regrow", method_fields={"rate": 0.5})
@@ -75,7 +75,7 @@ def test_a_run_killed_before_it_removed_its_checkpoints_loses_them_at_the_next_s
     assert sorted((out / run_name(TRUNK)).iterdir()) == trunk
 
 
-@pytest.mark.parametrize(("epoch", "hold", "rates"), [(1, 2, [0.1, 0.1]), (2, 1, [0.1]), (1, 0, [0.1, 0.01, 0.01])])
+@pytest.mark.parametrize(("epoch", "hold", "rates"), [(1, 2, [0.1, 0.1]), (3, 1, [0.01]), (1, 0, [0.1, 0.01, 0.01])])
 def test_the_learning_rate_is_held_or_follows_the_schedule(
     out: Path, epoch: int, hold: int, rates: list[float]
 ) -> None:
@@ -176,12 +176,12 @@ def test_a_branch_watches_itself_whatever_its_trunk_watched(tmp_path: Path) -> N
 
 
 def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"branch_epoch=3: .*kept-0003.pt is not there; that run must keep"):
-        Run(replace(BRANCH, branch_epoch=3), DATA, CPU, out)
     trunk = replace(TRUNK, epochs=2, keep=(1,))
     finished(trunk, tmp_path)
     path = kept_path(tmp_path / run_name(trunk), 1)
     child = replace(trunk, parent=run_name(trunk), keep=(), branch_epoch=1)
+    with pytest.raises(ValueError, match=r"branch_epoch=3: .*kept-0003.pt is not there; that run must keep"):
+        Run(replace(child, epochs=4, branch_epoch=3), DATA, CPU, tmp_path)
     with pytest.raises(ValueError, match=r"model='resnet20', method='.*': the checkpoint is of another model"):
         Run(replace(child, model="resnet20"), DATA, CPU, tmp_path)
     for name, there in ((run_name(TRUNK), 1), (run_name(trunk), 2)):  # of another run, and of another epoch
