@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -221,12 +222,18 @@ def test_looking_at_a_folder_imports_nothing(mine: Path, fields: str) -> None:
     assert "mine_by_path" not in sys.modules
 
 
-def test_train_goes_on_and_sweep_finds_it_in_its_processes(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_goes_on_and_sweep_finds_it_in_its_processes(
+    mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> NoReturn:
+        raise RuntimeError("crashed")
+
     command = "train --method mine_by_path:Mine --epochs 2 --batch-size 256 --no-dense-twin --checkpoint-every 0"
-    main(command.split())
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="crashed"):
+        patched.setattr(RunDir, "finish", crash)
+        main(command.split())
     (folder,) = (mine / "runs").iterdir()
     assert folder.name.startswith("digits-digits_net-mine_by_path.Mine-0.9-seed0-")
-    (folder / "summary.json").unlink()
     main(command.split())
     assert "goes on after epoch 1" in capsys.readouterr().out
 

@@ -64,11 +64,17 @@ def test_the_commands_say_it_in_one_line(tmp_path: Path, name: str, capsys: pyte
         assert said.startswith(f"granet: {run.path / name}: is damaged") and said.count("\n") == 1
 
 
-def test_damaged_epochs_of_a_finished_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    grid = tmp_path / "grid.toml"
+def swept(out: Path) -> list[str]:
+    """The command of a sweep of one run, which it has trained."""
+    grid = out / "grid.toml"
     grid.write_text('method = "static"\nsparsity = 0.5\nepochs = 2\nbatch_size = 256\n')
-    command = ["sweep", str(grid), "--out", str(tmp_path)]
+    command = ["sweep", str(grid), "--out", str(out)]
     main(command)
+    return command
+
+
+def test_damaged_epochs_of_a_finished_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = swept(tmp_path)
     (path,) = tmp_path.glob("*/metrics.jsonl")
     whole = path.read_bytes()
     for content, says in ((whole[:-40], f"{path}, line 2: is damaged"), (b"", f"{path}: must have the epochs")):
@@ -80,10 +86,7 @@ def test_damaged_epochs_of_a_finished_run_are_named(tmp_path: Path, capsys: pyte
 
 
 def test_a_damaged_environment_of_a_finished_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    grid = tmp_path / "grid.toml"
-    grid.write_text('method = "static"\nsparsity = 0.5\nepochs = 1\nbatch_size = 256\n')
-    command = ["sweep", str(grid), "--out", str(tmp_path)]
-    main(command)
+    command = swept(tmp_path)
     (path,) = tmp_path.glob("*/config.json")
     config = json.loads(path.read_text())
     for environment, says in (({}, "no 'device'"), ({"device": "cpu", "torch": 2.13}, "torch=2.13 is not a text")):
