@@ -41,6 +41,18 @@ def train(
         optimizer.zero_grad()
 
 
+def grown_by_step(
+    model: nn.Module, optimizer: Optimizer, sparsifier: granet.Sparsifier, steps: int
+) -> Iterator[dict[str, Tensor]]:
+    """Train, and after each step tell which weights it has let grow."""
+    for batch in batches(steps):
+        before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
+        optimizer.zero_grad()
+        backward(model, batch)
+        optimizer.step()
+        yield {name: mask & ~before[name] for name, mask in sparsifier.masks.items()}
+
+
 def check_zeros(sparsifier: granet.Sparsifier) -> None:
     """Inactive weights are exactly zero."""
     for name, layer in sparsifier.layers.items():
@@ -80,6 +92,6 @@ def check_equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
 def kit() -> SimpleNamespace:
     """What the tests share, as one object: conftest cannot be imported."""
     parts: list[Callable[..., object]] = [
-        net, batches, backward, train, check_zeros, active, check_count, snapshot, check_equal
+        net, batches, backward, train, grown_by_step, check_zeros, active, check_count, snapshot, check_equal
     ]  # fmt: skip
     return SimpleNamespace(**{part.__name__: part for part in parts})

@@ -50,13 +50,9 @@ def test_rprop_gives_a_grown_weight_its_first_step_size(kit: Kit) -> None:
     model = kit.net()
     optimizer = torch.optim.Rprop(model.parameters(), lr=0.005)
     sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
-    for batch in kit.batches(STEPS):
-        before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
-        optimizer.zero_grad()
-        kit.backward(model, batch)
-        optimizer.step()
+    for grown in kit.grown_by_step(model, optimizer, sparsifier, STEPS):
         for name, layer in sparsifier.layers.items():
-            sizes = optimizer.state[layer.weight]["step_size"][layer.mask & ~before[name]]
+            sizes = optimizer.state[layer.weight]["step_size"][grown[name]]
             assert torch.equal(sizes, torch.full_like(sizes, 0.005)), f"step {sparsifier.step}: {name}"
 
 

@@ -217,16 +217,12 @@ def test_state_written_where_weights_are_off_does_not_come_back_with_a_grown_wei
     model = kit.net()
     optimizer = Everywhere(model.parameters())
     sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
-    for batch in kit.batches(STEPS):
-        before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
-        optimizer.zero_grad()
-        kit.backward(model, batch)
-        optimizer.step()
+    for grown in kit.grown_by_step(model, optimizer, sparsifier, STEPS):
         kit.check_zeros(sparsifier)
         for name, layer in sparsifier.layers.items():
-            grown = layer.mask & ~before[name]
-            assert torch.count_nonzero(layer.weight[grown]) == 0
-            assert torch.count_nonzero(optimizer.state[layer.weight]["trail"][grown]) == 0, f"step {sparsifier.step}"
+            assert torch.count_nonzero(layer.weight[grown[name]]) == 0
+            trail = optimizer.state[layer.weight]["trail"]
+            assert torch.count_nonzero(trail[grown[name]]) == 0, f"step {sparsifier.step}"
 
 
 def test_a_warm_up_from_zero_hides_no_optimizer_that_moves_inactive_weights(kit: Kit) -> None:
