@@ -19,7 +19,7 @@ CELLS = {table: list(cells(table)) for table in ROWS}
 
 def test_the_tables_are_whole() -> None:
     assert {table: len(found) for table, found in CELLS.items()} == {
-        "cifar-main": 124 + 6,
+        "cifar-main": 124 + 9,
         "zoo": 79,
         "cifar-uniform": 28 + 24,
         "retraining": 52,
@@ -89,9 +89,17 @@ def test_the_other_reading_of_uniform_pruning_differs_only_in_the_first_layer() 
         assert second == first | {"method_fields": first["method_fields"] | {"dense_first": True}}
 
 
-@pytest.mark.parametrize("reading", ["t_f=110", "float32"])
-def test_another_reading_of_a_sparse_start_differs_in_nothing_else(reading: str) -> None:
-    readings = [cell for cell in CELLS["cifar-main"] if cell.other_reading and cell.row.endswith(reading)]
+@pytest.mark.parametrize(
+    ("reading", "end", "precision"),
+    [
+        ("t_f=110", "68.75%", "bfloat16"),
+        ("float32", "50%", "float32"),
+        ("t_f=110 and float32", "68.75%", "float32"),
+    ],
+)
+def test_another_reading_of_a_sparse_start_differs_in_nothing_else(reading: str, end: str, precision: str) -> None:
+    readings = [cell for cell in CELLS["cifar-main"] if cell.row == f"GraNet (s_i=0.5), {reading}"]
+    assert all(cell.other_reading for cell in readings)
     assert [(*cell.place, cell.sparsity) for cell in readings] == [
         ("resnet50", "cifar100", sparsity) for sparsity in (0.9, 0.95, 0.98)
     ]
@@ -99,8 +107,8 @@ def test_another_reading_of_a_sparse_start_differs_in_nothing_else(reading: str)
         first = replace(cell, row="GraNet (s_i=0.5)", other_reading=False)
         assert first in CELLS["cifar-main"]
         own, recipe = (each.recipes(0)[0].to_dict() for each in (cell, first))
-        until_110 = {"method_fields": recipe["method_fields"] | {"end": "68.75%"}}
-        assert own == recipe | (until_110 if reading == "t_f=110" else {"precision": "float32"})
+        fields = recipe["method_fields"] | {"end": end}
+        assert own == recipe | {"method_fields": fields, "precision": precision}
 
 
 def test_the_zoo_has_every_method_that_trains_a_network() -> None:

@@ -20,6 +20,7 @@ Settings = dict[str, Any]
 
 EPOCH_110: Settings = {"end": "68.75%"}
 """Of 160."""
+FLOAT32: Settings = {"precision": "float32"}
 FROM_HALF: Settings = {"method": "granet", "initial_sparsity": 0.5, "end": "50%"}
 FROM_DENSE: Settings = {"method": "granet", "initial_sparsity": 0.0, **EPOCH_110}
 COSINE: Settings = {"schedule": "cosine"}
@@ -108,7 +109,8 @@ ROWS: Mapping[str, Rows] = {
     "cifar-main": {
         **MAIN,
         "GraNet (s_i=0.5), t_f=110": {**FROM_HALF, **EPOCH_110},
-        "GraNet (s_i=0.5), float32": {**FROM_HALF, "precision": "float32"},
+        "GraNet (s_i=0.5), float32": {**FROM_HALF, **FLOAT32},
+        "GraNet (s_i=0.5), t_f=110 and float32": {**FROM_HALF, **EPOCH_110, **FLOAT32},
     },
     "zoo": ZOO,
     "cifar-uniform": {
@@ -148,7 +150,7 @@ ROWS: Mapping[str, Rows] = {
 beside those of the recipe of its data and model."""
 
 READINGS: Mapping[tuple[str, ...], Sequence[str]] = {
-    ("cifar-main", "GraNet (s_i=0.5)", "resnet50", "cifar100"): ("t_f=110", "float32"),
+    ("cifar-main", "GraNet (s_i=0.5)", "resnet50", "cifar100"): ("t_f=110", "float32", "t_f=110 and float32"),
     ("cifar-uniform", "GMP"): ("first layer dense",),
     ("cifar-uniform", "GraNet (s_i=0)"): ("first layer dense",),
 }
