@@ -23,20 +23,18 @@ _FIRST_LAYER = (
     " not kept, so it is not in the table.) That makes the dense layer the likelier reading."
 )
 _SPARSE_START = (
-    "The cause is found in part. It is not chance alone: eleven runs, and all are below. The likeliest part is the"
-    " precision. The authors train in float32 and we in bfloat16; in float32 the same seed ends higher at every"
-    " sparsity, by 1.6, 0.6 and 0.5 points (1.5, 0.4 and 0.5 by the paper's protocol). That is half of what is missing"
-    " on average, and nearly all of it at 90 %. But two seeds in bfloat16 differ by as much as 1.0 (90 %), and dense,"
-    " and GMP and GraNet (s_i=0) at every sparsity, are in bfloat16 at most 0.39 below the paper, by its protocol at"
-    " most 0.15: why precision should matter to a sparse start alone is not known. Another part may be when pruning"
-    " ends: the paper names epoch 80, where the learning rate drops, and so does the authors' script for CIFAR-10,"
-    " while their code has 110 unless told otherwise, and their README tells it nothing. With 110 the same seed ends"
-    " 1.1 points higher at 90 %, 1.5 at 98 % and 0.5 lower at 95 %. It is not the code of a sparse start, which reaches"
-    " the paper's numbers with this network on CIFAR-10 and, on average, with VGG-19. RigL, which starts sparse too, is"
-    " above the paper by its protocol: at 90 and 95 % its 78.02 and 77.28 are what the paper has for GraNet (s_i=0.5),"
-    " 77.89 and 77.16, and the 76.62 and 76.06 of GraNet are what the paper has for RigL, 76.50 and 76.03. As if the"
-    " rows were exchanged; but at 98 % only one of the two fits, GraNet's 74.74 to the paper's 75.06 of RigL, and"
-    " RigL's 75.81 does not to its 77.14 of GraNet."
+    "In part it is the precision. The authors train in float32 and we in bfloat16, in which the first gradients of"
+    " this network are mostly rounding ([precision](../studies.md#precision)). It learns more slowly at first, and a"
+    " sparse start is pruned meanwhile, by magnitudes that mean little yet; dense, and GMP and GraNet (s_i=0), which"
+    " have three quarters of their weights then, are at most 0.39 below the paper, by its protocol at most 0.15. In"
+    " float32 the same seed ends higher at every sparsity, by 1.6, 0.6 and 0.5 points (1.5, 0.4 and 0.5 by the paper's"
+    " protocol): half of what is missing on average, and nearly all of it at 90 %. (Two seeds in bfloat16 differ by as"
+    " much as 1.0, though.) Its convolutions are in TF32, which rounds as well; the authors' GPUs had no such format."
+    " The rest may be when pruning ends: the paper names epoch 80, where the learning rate drops, and so does the"
+    " authors' script for CIFAR-10, while their code has 110 unless told otherwise, and their README tells it nothing."
+    " With 110 the same seed ends 1.1 points higher at 90 %, 1.5 at 98 % and 0.5 lower at 95 %, in bfloat16; float32"
+    " and 110 together are not run yet. It is not the code of a sparse start, which reaches the paper's numbers with"
+    " this network on CIFAR-10 and, on average, with VGG-19."
 )
 
 WHY: Mapping[tuple[str, ...], str] = {
