@@ -29,12 +29,12 @@ _SPARSE_START = (
     " have three quarters of their weights then, are at most 0.39 below the paper, by its protocol at most 0.15. In"
     " float32 the same seed ends higher at every sparsity, by 1.6, 0.6 and 0.5 points (1.5, 0.4 and 0.5 by the paper's"
     " protocol): half of what is missing on average, and nearly all of it at 90 %. (Two seeds in bfloat16 differ by as"
-    " much as 1.0, though.) Its convolutions are in TF32, which rounds as well; the authors' GPUs had no such format."
-    " The rest may be when pruning ends: the paper names epoch 80, where the learning rate drops, and so does the"
-    " authors' script for CIFAR-10, while their code has 110 unless told otherwise, and their README tells it nothing."
-    " With 110 the same seed ends 1.1 points higher at 90 %, 1.5 at 98 % and 0.5 lower at 95 %, in bfloat16; float32"
-    " and 110 together are not run yet. It is not the code of a sparse start, which reaches the paper's numbers with"
-    " this network on CIFAR-10 and, on average, with VGG-19."
+    " much as 1.0, though.) Its convolutions are in TF32, which rounds as well; the authors' PyTorch (1.5) did not"
+    " know it. The rest may be when pruning ends: the paper names epoch 80, where the learning rate drops, and so does"
+    " the authors' script for CIFAR-10, while their code has 110 unless told otherwise, and their README tells it"
+    " nothing. With 110 the same seed ends 1.1 points higher at 90 %, 1.5 at 98 % and 0.5 lower at 95 %, in bfloat16;"
+    " float32 and 110 together are not run yet. It is not the code of a sparse start, which reaches the paper's"
+    " numbers with this network on CIFAR-10 and, on average, with VGG-19."
 )
 
 WHY: Mapping[tuple[str, ...], str] = {
