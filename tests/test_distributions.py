@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,9 +159,10 @@ def test_er_ignores_the_kernel_and_erk_does_not() -> None:
     assert erk[0] / erk[1] == pytest.approx((56 / 5400) / (52 / 600))
 
 
-def test_unknown_distribution() -> None:
-    with pytest.raises(ValueError, match="distribution='ERK': must be one of uniform, er, erk"):
-        distribution("ERK")
+@pytest.mark.parametrize(("name", "told"), [("ERK", "'ERK'"), (["erk"], r"\['erk'\]"), (None, "None")])
+def test_unknown_distribution(name: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=f"distribution={told}: must be one of uniform, er, erk"):
+        distribution(name)
 
 
 # Uniform and its exemptions.

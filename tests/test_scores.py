@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from granet.keyed_noise import uniform_noise
 from granet.layers import SparseLayer
+from granet.patterns.units import SINGLE
 from granet.scores import given as given_scores
-from granet.scores import gradient, in_order, magnitude, random, random_elsewhere
+from granet.scores import gradient, in_order, magnitude, random, random_elsewhere, signal_to_noise
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -41,6 +43,14 @@ def test_gradient_is_the_dense_one() -> None:
     one.weight.grad = torch.zeros_like(one.weight)
     one.gradient = torch.randn_like(one.weight)
     assert gradient(one, 3) is one.gradient
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_signal_to_noise_is_as_precise_as_the_noise(dtype: torch.dtype) -> None:
+    """Weights of half precision have a variance in single precision, and differ by less than their logarithms could."""
+    one = SparseLayer("weight", nn.Parameter(torch.linspace(1, 2, 12, dtype=dtype).view(3, 4)), 0, 0)
+    one.hidden = torch.full((3, 4), -2.0, dtype=torch.promote_types(dtype, torch.float32))
+    torch.testing.assert_close(signal_to_noise(SINGLE)(one, 0), one.weight.detach().to(one.hidden) ** 2 / math.exp(-2))
 
 
 def test_random_depends_on_seed_layer_and_draw_each() -> None:

@@ -47,3 +47,9 @@ def test_the_nearest_is_named_even_if_a_later_trial_was_worse() -> None:
     values = iter([0.80, 0.85, 0.20])
     with pytest.raises(ValueError, match=r"nearest was 0\.85, with the knob at 0\.75"):
         bisect_knob(lambda knob: next(values), 0.9, 0, 1, trials=3)
+    assert list(values) == []  # as many trials as allowed
+
+
+def test_half_a_percent_is_near_enough_unless_told_otherwise() -> None:
+    assert bisect_knob(lambda knob: knob, 0.746, 0, 1) == 0.75
+    assert bisect_knob(lambda knob: knob, 0.744, 0, 1) < 0.75
