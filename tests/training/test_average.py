@@ -66,7 +66,10 @@ def test_the_average_is_what_is_evaluated(data: ImageSet) -> None:
 def test_the_average_of_a_tied_weight_follows_once_a_step() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
-    average = Average(copy.deepcopy(model), model, 0.75, {})
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin[0].weight.zero_()  # whose values do not matter
+    average = Average(twin, model, 0.75, {})
     before = model[0].weight.detach().clone()
     with torch.no_grad():
         model[0].weight.zero_()
@@ -74,6 +77,13 @@ def test_the_average_of_a_tied_weight_follows_once_a_step() -> None:
     assert not any(parameter.requires_grad for parameter in average.model.parameters())
     assert average.model[1].weight is average.model[0].weight
     torch.testing.assert_close(average.model[0].weight.detach(), 0.75 * before)
+
+
+def test_a_masked_bias_may_be_that_of_a_layer_without_running_mean() -> None:
+    model = nn.Linear(2, 3)
+    average = Average(copy.deepcopy(model), model, 0.5, {"bias": torch.tensor([True, False, True])})
+    average.mask()
+    assert torch.equal(average.model.bias != 0, torch.tensor([True, False, True]))
 
 
 def test_dropped_filters_leave_nothing_to_compute_in_the_average_either(data: ImageSet) -> None:

@@ -26,7 +26,7 @@ class Average:
         self._masked = [(state[name], mask) for name, mask in masks.items()]
         for name, mask in masks.items():  # a norm has more to add to a dropped filter than its bias
             mean = f"{name.removesuffix('bias')}running_mean"
-            if name.endswith("bias") and mean in state:
+            if mean in state:
                 self._masked.append((state[mean], mask))
         once = list({id(value): name for name, value in state.items()}.values())  # a tied weight has several names
         followed = [name for name in once if state[name].is_floating_point()]
