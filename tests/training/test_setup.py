@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from torch import nn
 
+import granet
 from granet.data.dataset import ImageSet
 from granet.training import Recipe, Training
 
@@ -38,6 +40,37 @@ def test_a_method_that_looks_at_batches_takes_none_from_the_training(data: Image
     recipe = replace(SHORT, method="snip", method_fields={"sparsity": 0.5})
     first, second = (next(iter(Training(one, data)._feed.train.epoch())) for one in (recipe, recipe.dense_twin()))
     assert torch.equal(first[0], second[0])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_method_looks_at_training_batches_through_the_loss_of_training(data: ImageSet, precision: str) -> None:
+    recipe = replace(SHORT, method="snip", method_fields={"sparsity": 0.5}, precision=precision)
+    ours, plain = Training(recipe, data), Training(recipe.dense_twin(), data)
+    by_hand = granet.sparsify(
+        plain.model,
+        plain._optimizer,
+        granet.create_method("snip", sparsity=0.5),
+        batches=((images.float(), labels) for images, labels in plain._feed.train.epoch()),
+        loss=nn.functional.cross_entropy,
+    )
+    assert all(torch.equal(mask, by_hand.masks[name]) for name, mask in ours.sparsifier.masks.items())
+
+
+def test_a_method_counts_the_epochs_of_the_run_and_leaves_out_what_is_excluded(data: ImageSet) -> None:
+    fields = {"sparsity": 0.9, "every": "1ep"}
+    sparsifier = Training(replace(SHORT, method_fields=fields, exclude=("classifier*",)), data).sparsifier
+    assert list(sparsifier.updates) == [6, 12, 18]
+    assert "hidden.0.weight" in sparsifier.masks and "classifier.weight" not in sparsifier.masks
+
+
+@pytest.mark.parametrize(("pattern", "alone"), [("filter", 1), ("weight", 0)])
+def test_no_other_run_works_while_a_model_is_traced(
+    data: ImageSet, pattern: str, alone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("granet.training.loop.GATE", gate := MagicMock())
+    fields = {**SHORT.method_fields, "sparsity": 0.5, "pattern": pattern}
+    Training(replace(SHORT, method_fields=fields, exclude=("classifier*",)), data)
+    assert gate.alone.call_count == alone
 
 
 def test_some_parameters_are_not_decayed(data: ImageSet) -> None:
@@ -75,6 +108,10 @@ def not_written_yet(_: object) -> None:
     raise NotImplementedError
 
 
+def too_large(_: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
+
+
 def of_other_size(x: torch.Tensor) -> None:
     torch._assert(x.shape[-1] == 224, f"height {x.shape[-1]} is not 224")
 
@@ -98,6 +135,21 @@ def test_a_model_that_does_not_fit_is_found_before_the_first_step(
     monkeypatch.setattr("granet.training.setup.create_model", lambda *_, **__: model)
     with pytest.raises(ValueError, match=f"model='digits_net': .*{says}"):
         Training(Recipe(), data)
+
+
+def test_a_model_may_have_more_outputs_than_classes_but_not_than_fit(
+    data: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = iter([outputs(lambda x: x), outputs(too_large)])
+    monkeypatch.setattr("granet.training.setup.create_model", lambda *_, **__: next(models))
+    Training(Recipe(), data)
+    with pytest.raises(ValueError, match=r"^device='cpu': not enough memory"):
+        Training(Recipe(), data)
+
+
+def test_a_method_that_starts_from_a_finished_run_is_given_one(data: ImageSet) -> None:
+    with pytest.raises(ValueError, match="parent='': lth starts from a finished run; name its folder"):
+        Training(Recipe(method="lth", method_fields={"sparsity": 0.5}), data)
 
 
 def test_a_run_that_has_no_use_for_another_is_not_given_one(data: ImageSet) -> None:
