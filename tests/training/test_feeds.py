@@ -1,8 +1,10 @@
 """A set that stays in its files trains like one on the device: every image once an epoch, the same after a resume."""
 
 import copy
+import os
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -86,6 +88,16 @@ def test_augmentation_of_small_sets_is_refused(folders: ImageFolders, field: str
     message = f"^{field}={value}: has no effect on imagenet, the images of a folder have their own augmentation"
     with pytest.raises(ValueError, match=message):
         make_feed(folders, replace(RECIPE, **{field: value}), CPU, 0)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, os.cpu_count()), (0, 0), (3, 3)])
+def test_as_many_processes_read_as_asked_for_or_as_there_are_cores(
+    folders: ImageFolders, asked: int | None, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("granet.training.feeds.DataLoader", loader := Mock(return_value=()))
+    feed = make_feed(folders, RECIPE, CPU, asked)
+    assert [*feed.train.epoch(), *feed.test] == []
+    assert [call.kwargs["num_workers"] for call in loader.call_args_list] == [given, given]
 
 
 def test_a_number_of_workers_is_not_negative(folders: ImageFolders) -> None:

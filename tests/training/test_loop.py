@@ -179,12 +179,16 @@ def test_in_bfloat16_passes_are_rounded_and_the_loss_is_not() -> None:
     evaluate(model, [(images, labels)], lambda batch: batch / 255, "bfloat16")
     evaluate(model, [(images, labels)], lambda batch: batch / 255)
     assert [output.dtype for output in seen] == [torch.bfloat16, torch.bfloat16, torch.float32]
+    assert [output.requires_grad for output in seen] == [True, False, False]  # evaluation keeps nothing for a backward
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, nn.functional.cross_entropy(seen[0].double(), labels).float())
 
 
-def test_evaluation_is_at_the_precision_of_the_recipe(data: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_and_evaluation_are_at_the_precision_of_the_recipe(
+    data: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     training, evaluation = Training(replace(SHORT, precision="bfloat16"), data), Mock()
+    assert next(training._feed.train.epoch())[0].dtype == torch.bfloat16
     monkeypatch.setattr("granet.training.loop.evaluate", evaluation)
     training._accuracy(training._feed.test)
     assert evaluation.call_args.args[-1] == "bfloat16"

@@ -4,6 +4,7 @@ import copy
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from granet.data.dataset import ImageSet
 from granet.observers import OBSERVERS
 from granet.report.read import read_run
 from granet.training import Recipe, Run, Training
+from granet.training.batches import normaliser
 from granet.training.loggers import _metrics
 from granet.training.rundir import run_name
 
@@ -96,6 +98,18 @@ def test_names_of_runs_and_files(data: ImageSet, tmp_path: Path) -> None:
         assert ("observed" in line) == bool(recipe.observe) and line.get("observed") == record.observed
         assert read_run(run.folder.path).records == (record,)
         assert ("observed.overlap.kept" in _metrics(record)) == bool(recipe.observe)
+
+
+def test_activations_are_those_for_the_first_validation_images_or_else_training_images(
+    data: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("granet.training.observing.WATCHED_IMAGES", 16)
+    monkeypatch.setattr("granet.training.observing.Observers", made := Mock())
+    normalise = normaliser(data.mean, data.std, torch.device("cpu"))
+    batch, _ = next(Training(PLAIN, without(data))._feed.train.epoch())
+    for images, shown in ((data, normalise(data.val_images)), (without(data), batch)):
+        Training(WATCHED, images)
+        assert torch.equal(made.call_args.args[3], shown[:16])
 
 
 def test_an_unknown_observer() -> None:
