@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import prune
 
 from granet.models import create_model
-from granet.training.bfloat16_weights import rounded_weights
+from granet.training.bfloat16_weights import counted_apart, rounded_weights
 from granet.training.step import loss_function
 
 Body = Callable[["Net", Tensor], Tensor]
@@ -42,10 +43,11 @@ def read_past(x: Tensor, weight: Tensor) -> Tensor:
         (lambda net, x: in_full(net.second, x), {"first"}),
         (lambda net, x: net.second(in_full(net.second, x)), {"first"}),
         (lambda net, x: net.third(net.second(x)), {"first", "second", "third"}),
+        (lambda net, x: functional.dropout(net.second(x), 0.5, net.training), {"first", "second"}),
         (lambda net, x: net.second(x) + read_past(x, net.second.weight.float()), set()),
         (lambda net, x: net.second(x) + read_past(x, net.second.weight), set()),
     ],
-    ids=["once", "twice", "no autocast", "both", "all", "read past", "types"],
+    ids=["once", "twice", "no autocast", "both", "all", "dropout", "read past", "types"],
 )
 def test_weights_that_one_layer_reads_once_under_autocast(body: Body, rounded: set[str]) -> None:
     torch.manual_seed(0)
@@ -53,11 +55,33 @@ def test_weights_that_one_layer_reads_once_under_autocast(body: Body, rounded: s
     assert set(found.copies if found else ()) == {f"{name}.weight" for name in rounded}
 
 
-def test_not_a_weight_of_two_layers() -> None:
+class OwnLinear(nn.Linear):
+    """No plain layer, so it reads its weight and not a copy."""
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, OwnLinear])
+def test_not_a_weight_of_two_layers(kind: type[nn.Linear]) -> None:
     net = Net(lambda net, x: net.third(net.second(x)))
+    net.third = kind(6, 6)
     net.third.weight = net.second.weight
     found = rounded_weights(net, torch.randn(2, 6))
     assert found is not None and set(found.copies) == {"first.weight"}
+
+
+def test_not_a_weight_that_is_made_of_another() -> None:
+    net = Net(lambda net, x: net.second(x))
+    prune.identity(net.second, "weight")
+    with torch.no_grad():
+        net(torch.randn(2, 6))
+    found = rounded_weights(net, torch.randn(2, 6))
+    assert found is not None and set(found.copies) == {"first.weight"}
+
+
+def test_a_model_may_be_a_single_layer_and_is_left_alone_where_nothing_is_trained() -> None:
+    layer = nn.Linear(6, 4)
+    found = rounded_weights(layer, torch.randn(2, 6))
+    assert found is not None and set(found.copies) == {"weight"}
+    assert rounded_weights(layer.requires_grad_(False), torch.randn(2, 6)) is None
 
 
 def test_a_layer_with_two_names_keeps_its_weight() -> None:
@@ -68,6 +92,18 @@ def test_a_layer_with_two_names_keeps_its_weight() -> None:
     loss, _ = loss_function(net, "bfloat16", copies=found.copies)(torch.randn(2, 6), torch.tensor([0, 1]))
     loss.backward()
     assert net.second.weight is weight and weight.grad is None and found.copies["second.weight"].grad is not None
+    found.forget_gradients()
+    assert all(rounded.grad is None for rounded in found.copies.values())
+
+
+def test_norms_that_average_over_all_batches_count_them_by_themselves() -> None:
+    plain, over_all = nn.BatchNorm1d(3), nn.BatchNorm1d(3, momentum=None)
+    model = nn.Sequential(plain, over_all, nn.BatchNorm1d(3, track_running_stats=False))
+    with counted_apart(model) as counters:
+        for _ in range(2):
+            model(torch.randn(4, 3))
+    assert len(counters) == 1 and counters[0] is plain.num_batches_tracked
+    assert (int(plain.num_batches_tracked), int(over_all.num_batches_tracked)) == (0, 2)
 
 
 @pytest.mark.parametrize("name", ["resnet20", "vgg19"])

@@ -25,8 +25,8 @@ PLAIN = {nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d
 def rounded_weights(model: nn.Module, images: Tensor) -> RoundedWeights | None:
     """Copies of the weights with which the passes compute the same as under autocast; None if there are none.
 
-    Only weights that a single layer reads, once in a pass, with autocast on: where several read one, autocast adds up
-    their gradients in float32. If the model reads a weight outside its layer, there are no copies at all.
+    Only weights that a single layer has and reads, once in a pass, with autocast on: where several read one, autocast
+    adds up their gradients in float32. If the model reads a weight outside its layer, there are no copies at all.
     """
     twin = copy.deepcopy(model).eval()
     layers = {name: module for name, module in twin.named_modules() if type(module) in PLAIN}
@@ -40,7 +40,9 @@ def rounded_weights(model: nn.Module, images: Tensor) -> RoundedWeights | None:
         wanted = twin(images)
         for handle in handles:
             handle.remove()
-        rounded = RoundedWeights(model, {name for name, layer in layers.items() if reads[id(layer.weight)] == 1})
+        owners = Counter(id(parameter) for module in twin.modules() for parameter in module._parameters.values())
+        once = {name for name, layer in layers.items() if reads[id(layer.weight)] == owners[id(layer.weight)] == 1}
+        rounded = RoundedWeights(model, once)
         try:
             same = torch.equal(reading(rounded.copies, twin, images), wanted)
         except RuntimeError:  # dtypes that do not match
@@ -69,7 +71,7 @@ class RoundedWeights:
             f"{name}.weight" if name else "weight": module.weight
             for name, module in model.named_modules()
             if name in names and type(module) in PLAIN
-            if module._parameters["weight"] is not None and module.weight.requires_grad
+            if module.weight.requires_grad
         }
         copies = {id(weight): weight.detach().to(torch.bfloat16) for weight in self._weights.values()}
         self.copies = {name: copies[id(weight)].requires_grad_() for name, weight in self._weights.items()}
