@@ -47,6 +47,15 @@ def test_an_epoch_shows_each_image_at_most_once_and_the_next_another_order(folde
     assert sum(len(labels) for _, labels in feed.test) == 6
 
 
+def test_training_images_are_normalised_and_have_their_labels(folders: ImageFolders) -> None:
+    feed = make_feed(folders, RECIPE, CPU, 0)
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (folders.mean, folders.std))
+    for images, labels in feed.train.epoch():
+        shades = 255 * (images * std + mean)
+        numbers = (shades - 40 - 100 * labels.view(-1, 1, 1, 1)) / 5
+        torch.testing.assert_close(numbers, numbers[:, :1, :1, :1].round().clamp(0, 8).expand_as(numbers))
+
+
 def test_skipped_batches_are_left_out_and_the_rest_is_the_same(folders: ImageFolders) -> None:
     feed, other = (make_feed(folders, RECIPE, CPU, 0) for _ in range(2))
     whole, rest = list(feed.train.epoch()), list(other.train.epoch(skip=3))
