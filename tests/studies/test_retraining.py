@@ -85,13 +85,16 @@ def test_masks_are_nested_and_every_round_begins_where_its_method_says(method: t
 
 
 def test_what_else_is_asked_for_reaches_the_sparsifier_of_every_round() -> None:
-    done = retrain(
-        net(),
-        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        lambda model, optimizer, sparsifier: None,
-        lambda sparsity: granet.LTH(sparsity=sparsity),
-        [0.5, 0.75],
-        exclude=("3.weight",),
+    done = list(
+        retrain(
+            net(),
+            lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            lambda model, optimizer, sparsifier: None,
+            lambda sparsity: granet.LTH(sparsity=sparsity),
+            [0.5, 0.753],  # of 120 weights, so that the last is rounded
+            exclude=("3.weight",),
+        )
     )
+    assert [(one.number, one.sparsity) for one in done] == [(0, 0.0), (1, 0.5), (2, 0.75)]
     zeros = [[int((one.state[f"{i}.weight"] == 0).sum()) for i in (0, 3)] for one in done]
     assert zeros == [[0, 0], [60, 0], [90, 0]]
