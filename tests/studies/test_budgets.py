@@ -84,11 +84,15 @@ def test_which_budgets_are_learned() -> None:
 
 
 def test_every_cell_is_listed_and_nothing_is_trained(tmp_path: Path) -> None:
-    write_log(tmp_path, 0, [row.weights // 10 for row in counted("vgg19", 10, 32).rows], new=True)
+    report = counted("vgg19", 10, 32)
+    (uniform,) = (budget for budget in fixed_budgets(report, 2_000_000) if budget.name == "uniform")
+    write_log(tmp_path, 0, list(uniform.active[0]), new=True)
     table = BudgetTable()
     assert table.missing((), tmp_path) == []
     lines = list(table.lines(tmp_path))
     assert len(lines) == len(PRINTED) + len(learning_cells())
-    assert sum("1 of 3 seeds" in line for line in lines) == 1
+    (learned,) = (line for line in lines if "1 of 3 seeds" in line)
+    assert learned.endswith(f"FLOPs {uniform.flops:.3f}")
+    assert budget_table(Selection(seeds=(4, 5))).seeds == (4, 5)
     with pytest.raises(ValueError, match=r"models=\('vgg19',\): must be left out, budgets has no parts by models"):
         budget_table(Selection(models=("vgg19",)))
