@@ -7,7 +7,7 @@ import math
 import pytest
 
 from granet.studies.compare import Comparison, SeedDeviations, lead, mean_lead
-from granet.studies.pairs import pairs_section
+from granet.studies.pairs import pairs, pairs_section
 from granet.studies.tables import Cell
 
 DEVIATION = 0.3
@@ -56,6 +56,13 @@ def test_one_pair_is_enough_and_counts_where_both_were_run() -> None:
     }
     told = f"+0.50 ± {DEVIATION * math.sqrt(2):.2f} (+0.20)"
     assert f"| GraNet (s_i=0) - GMP | {told} | - | {told} |" in pairs_section([0.9, 0.95], rows)
+
+
+def test_the_mean_of_the_paper_is_over_what_it_prints_for_both() -> None:
+    printed = {"GraNet (s_i=0)": (93.8, 93.5, None, 93.0), "GMP": (93.6, 93.5, 92.0, None)}
+    rows = {name: [cell(name, 0.9, number, 93.0) for number in numbers] for name, numbers in printed.items()}
+    (differences,) = pairs(rows).values()
+    assert [text.partition(" (")[2] for text in differences] == ["+0.20)", "+0.00)", "", "", "+0.10)"]
 
 
 def test_without_a_pair_there_is_nothing_to_say() -> None:
