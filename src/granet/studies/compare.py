@@ -104,7 +104,7 @@ def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], see
     for table in ROWS:
         for cell in tables.cells(table):
             names = _runs(cell, range(PAPER_SEEDS))
-            if names and (names not in known or cell.std is not None):  # a cell that is in several tables counts once
+            if names and names not in known:  # a cell that is in several tables counts once
                 known[names] = _measured(cell, names, results)
     compared = [_measured(cell, _runs(cell, seeds), results) for cell in cells]
     return with_deviations(compared, list(known.values()))
