@@ -14,7 +14,7 @@ from granet.cli import main
 from granet.data import load
 from granet.studies.plasticity import Study
 from granet.studies.plasticity_file import read_study
-from granet.studies.plasticity_results import Point, means, points, rate_drops
+from granet.studies.plasticity_results import Point, check_kept, means, points, rate_drops
 from granet.studies.plasticity_table import PlasticityTable, paper_grid, plasticity_table, read_point
 from granet.studies.reproducible import Selection
 from granet.studies.results import read_results
@@ -242,7 +242,7 @@ def test_means_and_drops() -> None:
 
 def test_a_point_does_not_depend_on_where_its_trunk_is_now(tmp_path: Path) -> None:
     text = SMALL.replace('["plasticity"]', '["plasticity", "final"]').replace("[0.0, 0.6]", "[0.0]")
-    study, _ = read_study(write(tmp_path, text))
+    study, _ = read_study(write(tmp_path, text + 'seeds = [3]\nscopes = ["uniform"]\n'))
     for recipe in study.recipes():
         list(Run(recipe, load("digits"), torch.device("cpu"), tmp_path).epochs())
     whole = points(study, tmp_path)
@@ -251,8 +251,11 @@ def test_a_point_does_not_depend_on_where_its_trunk_is_now(tmp_path: Path) -> No
     reached = [json.loads(line)["test_accuracy"] for line in (trunk / "metrics.jsonl").read_text().splitlines()]
     assert len(set(reached)) == 2
     for point in whole:  # pruned after epoch 1: compared with that, or with the trunk's end
+        assert (point.seed, point.scope, point.learning_rate) == (3, "uniform", 0.1)
         assert point.accuracy_before == round(100 * reached[0 if point.measure == "plasticity" else -1], 3)
         assert point.difference == pytest.approx(point.accuracy_after - point.accuracy_before, abs=0.0011)
+    (trunk / "kept-0001.pt").unlink()
+    check_kept(study.branches(), tmp_path)  # which finished branches do not need
     (trunk / "summary.json").unlink()  # as if it had been begun again
     (trunk / "metrics.jsonl").write_text("")
     assert points(study, tmp_path) == [point for point in whole if point.measure == "plasticity"]
