@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from granet.files import DISK_ERRORS, atomic, make_folder, parse_json, write_text, writing_to
+from granet.files import DISK_ERRORS, atomic, make_folder, parse_json, read_json, read_toml, write_text, writing_to
 
 
 def test_a_read_only_disk_is_what_the_error_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +50,32 @@ def test_a_device_or_a_pipe_is_never_replaced_by_a_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["pipe"]
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the name is there before anybody is told: a power failure leaves the old file or the new one."""
+    path, steps, replace = tmp_path / "a.csv", [], os.replace
+    path.write_text("old")
+
+    def rename(source: Path, target: Path) -> None:
+        replace(source, target)
+        steps.append("renamed")
+
+    monkeypatch.setattr(os, "replace", rename)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: steps.append(os.fstat(descriptor).st_ino))
+    write_text(path, "new")
+    assert path.read_text() == "new"
+    assert steps == [path.stat().st_ino, "renamed", tmp_path.stat().st_ino]
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep writes thousands of files."""
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    write_text(tmp_path / "a.csv", "whole")
+    for descriptor in flushed:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
 def test_threads_that_write_one_file_at_once_do_not_meet(tmp_path: Path) -> None:
     path, both_write = tmp_path / "a.csv", threading.Barrier(2)
 
@@ -72,7 +98,7 @@ def test_what_safetensors_could_not_write_is_an_error_of_the_system(tmp_path: Pa
         raise SafetensorError("header too large")
 
 
-@pytest.mark.parametrize("number", sorted(DISK_ERRORS))
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS])
 def test_the_field_is_named(number: int) -> None:
     told = r"^out='here': must be a folder that can be written to \(why\)$"
     for errors in (None, DISK_ERRORS):
@@ -102,6 +128,18 @@ def test_a_folder_that_is_there_but_takes_no_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     with pytest.raises(ValueError, match=r"^out=.*\(Read-only file system\)$"):
         make_folder("out", tmp_path)
+
+
+def test_a_table_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_bytes('data = "größer"'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"^spec='.*grid\.toml': must be TOML \("):
+        read_toml(tmp_path / "grid.toml", "spec")
+
+
+def test_json_that_is_no_file_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.json"):
+        with pytest.raises(ValueError, match=f"^{path}: must be a file that can be read"):
+            read_json(path, dict)
 
 
 def test_json_that_is_nested_without_end_is_damaged() -> None:
