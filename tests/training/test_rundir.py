@@ -92,17 +92,15 @@ def test_beginning_again_drops_what_came_after_the_checkpoint(tmp_path: Path) ->
 
 def test_beginning_again_drops_half_written_files_and_no_others(tmp_path: Path) -> None:
     run = opened(tmp_path, Recipe(), CPU)
-    (run.path / ".ipynb_checkpoints").mkdir()
-    for name in (
-        "layers.json",
-        "updates.jsonl",
-        ".notes",
-        ".model.safetensors.123.safetensors",
-        ".metrics.jsonl.7.jsonl",
-    ):
+    folders = {".ipynb_checkpoints", ".old.7"}
+    for name in folders:
+        (run.path / name).mkdir()
+    others = {".notes", ".metrics.jsonl.swp", ".config.2024.json"}
+    half_written = {".model.safetensors.123.safetensors", ".metrics.jsonl.7.jsonl"}
+    for name in {"layers.json", "updates.jsonl"} | others | half_written:
         (run.path / name).touch()
     run.begin([])
-    assert {path.name for path in run.path.glob(".*")} == {".ipynb_checkpoints", ".notes"}
+    assert {path.name for path in run.path.glob(".*")} == folders | others
     assert {path.name for path in run.path.glob("[!.]*")} == {"config.json", "metrics.jsonl"}
 
 
@@ -241,6 +239,8 @@ def test_a_process_that_reads_images_does_not_keep_the_folder_locked(tmp_path: P
     run = opened(tmp_path, Recipe(), CPU)
     (begun, begins), (over, ends) = os.pipe(), os.pipe()
     with run.locked():
+        with RunDir(tmp_path).locked():
+            pass  # a run beside it is done
         child = os.fork()
         if child == 0:
             os.close(ends)
