@@ -16,7 +16,8 @@ from granet.training import EpochRecord, Recipe, Run, Summary
 from granet.training.loggers import Logger, create_loggers, logging_to
 
 RECIPE = Recipe(method_fields={"sparsity": 0.8, "every": "1ep"}, epochs=3, batch_size=400)
-RECORD = EpochRecord(4, 76, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.0, 0.25)
+SEEN = {"overlap.kept": 0.7, "dormant.share": None}
+RECORD = EpochRecord(4, 76, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.0, 0.25, observed=SEEN)
 METRICS = {
     "step": 76,
     "seconds": 0.5,
@@ -27,7 +28,8 @@ METRICS = {
     "target_sparsity": 0.0,
     "sparsity": 0.25,
     "flops": 1.0,
-}  # what RECORD has: without the epoch itself, and without a validation accuracy
+    "observed.overlap.kept": 0.7,
+}  # what RECORD has: without the epoch itself, and without what there is no number for
 SUMMARY = Summary(0.91, None, None, 0.9, 0.9, 100, 10, 0.2, 0.5)
 Calls = list[tuple[str, dict[str, Any]]]
 
@@ -193,13 +195,31 @@ def test_mlflow(mlflow: Calls, tmp_path: Path) -> None:
     assert last["metrics"]["final/flops_ratio"] == 0.2
 
 
-def test_mlflow_ends_a_run_that_does_not_start(mlflow: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("too long a value"), r"^log: MLflow cannot start \(RuntimeError: too long a value\)$"),
+        (KeyboardInterrupt("by hand"), "^by hand$"),
+    ],
+)
+def test_mlflow_ends_a_run_that_does_not_start(
+    mlflow: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, told: str
+) -> None:
+    """What kept it from starting is told, also where it cannot be ended either."""
+
     def log_params(params: dict[str, Any]) -> None:
-        raise RuntimeError("too long a value")
+        raise error
+
+    def end_run(status: str) -> None:
+        mlflow.append(("end_run", {"status": status}))
+        raise RuntimeError("no server")
 
     monkeypatch.setattr(sys.modules["mlflow"], "log_params", log_params)
-    failure = r"^log: MLflow cannot start \(RuntimeError: too long a value\)$"
-    with pytest.raises(ValueError, match=failure), logging_to(create_loggers(["mlflow"]), RECIPE, tmp_path, 0):
+    monkeypatch.setattr(sys.modules["mlflow"], "end_run", end_run)
+    with (
+        pytest.raises((ValueError, KeyboardInterrupt), match=told),
+        logging_to(create_loggers(["mlflow"]), RECIPE, tmp_path, 0),
+    ):
         pass
     assert [name for name, _ in mlflow] == ["start_run", "end_run"] and mlflow[-1][1] == {"status": "FAILED"}
 
@@ -226,6 +246,14 @@ def test_a_missing_package_is_one_line_before_anything_is_done(
     message = capsys.readouterr().err
     assert message.startswith(f"granet: log='{name}': needs {name}: pip install 'granet[{name}]'")
     assert message.count("\n") == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_does_not_work_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mlflow.py").write_text("raise ImportError('this Python is too old')")
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"^log='mlflow': needs mlflow: .*this Python is too old\)$"):
+        create_loggers(["mlflow"])
 
 
 class Notes:

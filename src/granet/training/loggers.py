@@ -52,7 +52,6 @@ class TensorBoard:
     def start(self, recipe: Recipe, folder: Path, epochs_done: int) -> None:
         self._writer = self._package.SummaryWriter(log_dir=str(folder / "tensorboard"), purge_step=epochs_done + 1)
         self._writer.add_text("recipe", f"```json\n{json.dumps(recipe.to_dict(), indent=2)}\n```", global_step=0)
-        self._epoch = epochs_done
 
     def epoch(self, record: EpochRecord) -> None:
         self._epoch = record.epoch
