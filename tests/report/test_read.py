@@ -85,6 +85,7 @@ def test_the_last_line_of_a_finished_run_may_not(make_run: Make) -> None:
         ("config.json", '"method": "granet"', '"method": {}', r"config\.json: .*method=\{\}"),
         ("config.json", '"nesterov": true', '"nesterov": 1', r"config\.json: .*nesterov=1"),
         ("layers.json", '"name": "features.0.weight"', '"name": null', r"layers\.json: .*name=None is not a text"),
+        ("layers.json", '"active": 27', '"active": "27"', r"layers\.json: .*active='27' is not a number"),
         ("updates.jsonl", "[27, 22]", '[27, "22"]', r"updates\.jsonl, line 2: .*active\[1\]='22' is not a number"),
         ("updates.jsonl", '"skipped": false', '"skipped": []', r"updates\.jsonl, line 1: .*skipped=\[\] is neither"),
         ("layers.json", '"active": 27', '"active": 37', r"layers\.json: .*37 active of 36"),
