@@ -1,5 +1,6 @@
 """Grids as files: what they expand to, and one clear line for what is wrong."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import granet
 from granet.methods import registry
 from granet.net import SparseNet
-from granet.studies.spec import read_spec
+from granet.studies.spec import Spec, read_spec
 from granet.training.recipe import Recipe
 from granet.training.rundir import run_name
 
@@ -39,17 +40,18 @@ def test_lists_are_crossed_and_each_run_comes_once(tmp_path: Path) -> None:
         (r.method, r.seed, r.method_fields.get("sparsity"), r.method_fields.get("initial_sparsity"))
         for r in spec.recipes
     ]
-    dense = [("dense", seed, None, None) for seed in (0, 1)]  # no sparsity to cross
-    gmp = [("gmp", seed, sparsity, None) for seed in (0, 1) for sparsity in (0.9, 0.95)]
+    one, other = (
+        [("dense", seed, None, None), ("gmp", seed, 0.9, None), ("gmp", seed, 0.95, None)]  # no sparsity to cross
+        for seed in (0, 1)
+    )
     granet = [("granet", seed, s, initial) for seed in (0, 1) for s in (0.9, 0.95) for initial in (0.0, 0.5)]
-    assert sorted(named, key=str) == sorted(dense + gmp + granet, key=str)
-    assert len(set(spec.recipes)) <= len(named) == 14
+    assert named == one + other + granet  # in the order they are written
     assert {r.total_epochs for r in spec.recipes if r.method == "granet"} == {10}
     assert all(r.method_fields["every"] == "2ep" for r in spec.recipes if r.method != "dense")
 
 
 def test_a_recipe_file_beside_it_is_the_base(tmp_path: Path) -> None:
-    (tmp_path / "base.toml").write_text("epochs = 7\nlr = 0.3\n[methods.set]\nevery = 5\n")
+    (tmp_path / "base.toml").write_text("epochs = 7\nlr = 0.3\n[methods.set]\nevery = 5\nsparsity = 0.7\n")
     spec = read_spec(
         write(tmp_path, 'recipe = "base.toml"\nmilestones = [["50%"], []]\n[[runs]]\nmethod = "set"\nsparsity = 0.8')
     )
@@ -59,8 +61,8 @@ def test_a_recipe_file_beside_it_is_the_base(tmp_path: Path) -> None:
 
 
 def test_no_runs_is_the_grid_of_the_keys_above(tmp_path: Path) -> None:
-    spec = read_spec(write(tmp_path, "sparsity = 0.9\nevery = '1ep'\n"))
-    assert spec.recipes == (Recipe(),)
+    spec = read_spec(write(tmp_path, "packed = 1\nsparsity = 0.9\nevery = '1ep'\n"))
+    assert spec == Spec((Recipe(),), packed=1)
 
 
 def test_several_recipe_files_are_crossed_with_the_grid(tmp_path: Path) -> None:
@@ -107,6 +109,8 @@ def test_a_parent_has_the_seed_of_its_run(tmp_path: Path) -> None:
     assert [(r.method, r.seed, r.lr) for r in recipes] == [
         (method, seed, lr) for seed in (1, 2) for method, lr in (("dense", 0.1), ("lth", 0.05))
     ]
+    recipes = read_spec(write(tmp_path, text.replace('"dense"', '"dense", seed = 7'))).recipes  # unless it says another
+    assert [(r.method, r.seed) for r in recipes] == [("dense", 7), ("lth", 1), ("lth", 2)]
 
 
 def test_a_parent_may_start_from_one_of_its_own(tmp_path: Path) -> None:
@@ -173,6 +177,10 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
             "': gmp does not start from another run",
         ),
         ('method = "lth"\nsparsity = 0.5', "parent='': lth starts from a finished run, so it must be given"),
+        (
+            'parent = { method = "lth" }\nsparsity = 0.5\n[[runs]]\nmethod = "lrr"',  # which is not its own parent
+            "parent='': lth starts from a finished run, so it must be given",
+        ),
         ("method = {a = 1}", "method={'a': 1}: must be of type str"),
         ('method = [["granet"]]', "method=['granet']: must be of type str"),
         (
@@ -192,7 +200,9 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
         ("runs = []", "runs=[]: must be tables, each begun by [[runs]]"),
         ("sparsity = 0.5\nstretch = [1, inf]", "stretch=inf: must be finite"),
         ("packed = 0", "packed=0: must be a number of runs"),
+        ("packed = true", "packed=True: must be a number of runs"),
         ("runs = 3", "runs=3: must be tables"),
+        ("runs = [3]", "runs=[3]: must be tables"),
         ("recipe = 3", "recipe=3: must be the name of a recipe file"),
         ('recipe = ["one.toml", 3]', "3]: must be the name of a recipe file, or a list of names"),
         ("recipe = []", "recipe=[]: must be the name of a recipe file, or a list of names"),
@@ -209,6 +219,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ValueError) as error:
         read_spec(write(tmp_path, text))
     assert says in str(error.value) and "\n" not in str(error.value)
+    assert ("none.toml" if "none.toml" in text else str(tmp_path / "grid.toml")) in str(error.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -238,11 +249,16 @@ def test_the_parent_in_a_recipe_file_is_that_of_its_own_method(tmp_path: Path) -
         ("lth", "first"), ("lrr", "first"), ("gmp", ""), ("dense", ""), ("gmp", "first"),
         ("one-shot", run_name(recipes[3])),
     ]  # fmt: skip
+    (branch,) = read_spec(
+        write(tmp_path, 'recipe = "recipe.toml"\nsparsity = 0.5\nmethod = "gmp"\nbranch_epoch = 3')
+    ).recipes
+    assert branch.parent == "first"
 
 
-def test_the_parent_of_a_grid_is_that_of_branches_too(tmp_path: Path) -> None:
-    """Also where it is the recipe file that says that they branch."""
-    (tmp_path / "recipe.toml").write_text('method = "gmp"\nparent = "first"\nbranch_epoch = 3\n')
+@pytest.mark.parametrize("starting", ['method = "gmp"\nbranch_epoch = 3\n', 'method = "lth"\n'])
+def test_the_parent_of_a_grid_comes_before_that_of_its_recipe_file(starting: str, tmp_path: Path) -> None:
+    """Also where it is the recipe file that says that runs branch, or which method they have."""
+    (tmp_path / "recipe.toml").write_text(starting + 'parent = "first"\n')
     grid = 'recipe = "recipe.toml"\nsparsity = 0.5\nparent = ["second", "third"]'
     assert [recipe.parent for recipe in read_spec(write(tmp_path, grid)).recipes] == ["second", "third"]
 
@@ -258,21 +274,26 @@ def test_what_makes_runs_branches_does_not_make_their_parent_one(tmp_path: Path,
     assert (branch.method, branch.branch_epoch, branch.hold, branch.parent) == ("gmp", 3, 2, run_name(trunk))
 
 
-def test_a_method_of_ones_own_may_be_that_of_one_of_several_parents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("parent", "methods"),
+    [
+        ('[{ method = "own_parent:Mine" }, { method = "dense" }]', ["lth", "dense", "lth"]),
+        ('{ method = "lrr", parent = { method = "own_parent:Mine" } }', ["lrr", "lth"]),
+    ],
+)
+def test_a_method_of_ones_own_may_be_that_of_any_parent(
+    parent: str, methods: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.delitem(sys.modules, "own_parent", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_parent.py").write_text(
         "from dataclasses import dataclass\nimport granet\n\n\n@dataclass(frozen=True, kw_only=True)\n"
         'class Mine(granet.GMP):\n    """Mine."""\n\n    flavour: int = 3\n'
     )
-    grid = (
-        'sparsity = 0.5\nflavour = 4\n[[runs]]\nmethod = "gmp"\n'
-        '[[runs]]\nmethod = "lth"\nparent = [{ method = "own_parent:Mine" }, { method = "dense" }]\n'
-    )
+    grid = f'sparsity = 0.5\nflavour = 4\n[[runs]]\nmethod = "gmp"\n[[runs]]\nmethod = "lth"\nparent = {parent}\n'
     recipes = read_spec(write(tmp_path, grid)).recipes
-    assert [recipe.method for recipe in recipes] == ["gmp", "own_parent:Mine", "lth", "dense", "lth"]
+    assert [recipe.method for recipe in recipes] == ["gmp", "own_parent:Mine", *methods]
     assert recipes[1].method_fields == {"sparsity": 0.5, "flavour": 4}
 
 

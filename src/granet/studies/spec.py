@@ -91,7 +91,7 @@ def runs_at_once(packed: object) -> int | None:
 def _recipe_files(path: Path, base: object) -> list[RecipeFile]:
     """What the runs of a grid share: the recipe files it names, or the defaults for the embedded digits."""
     if base is None:
-        return [RecipeFile(dataclasses.replace(Recipe(), method_fields={}))]
+        return [RecipeFile(Recipe())]
     names = base if isinstance(base, list) else [base]
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path}: recipe={base!r}: must be the name of a recipe file, or a list of names")
