@@ -43,6 +43,7 @@ def test_name_tells_the_recipe_and_is_its_own(tmp_path: Path) -> None:
 def test_the_name_of_a_run_stays(tmp_path: Path) -> None:
     """Runs of before must be found again: a new field with its default may not change a name."""
     assert opened(tmp_path, Recipe(), CPU).path.name == "digits-digits_net-granet-0.9-seed0-44136fa3"
+    assert run_name(Recipe(method_fields={"sparsity": 0.0})) == "digits-digits_net-granet-0-seed0-f305f85b"
     one, same = {"sparsity": 0.8, "every": 2}, {"every": 2, "sparsity": 0.8}
     assert run_name(Recipe(method_fields=one)) == run_name(Recipe(method_fields=same))  # in whatever order they come
 
@@ -115,6 +116,20 @@ def test_config_gives_the_recipe_back(tmp_path: Path) -> None:
     assert config["environment"]["torch"] == torch.__version__
     assert config["environment"]["device"] == "cpu"
     assert config["environment"]["threads"] == torch.get_num_threads()
+
+
+def test_reading_a_recipe_imports_nothing(tmp_path: Path) -> None:
+    """The folder may be a stranger's, and so may the method."""
+    (tmp_path / "config.json").write_text('{"recipe": {"method": "no_such_module:Mine"}}')
+    assert RunDir(tmp_path).recipe.method == "no_such_module:Mine"
+
+
+def test_a_line_that_is_being_written_is_no_epoch_yet(tmp_path: Path) -> None:
+    run = opened(tmp_path, Recipe(), CPU)
+    run.append(RECORD)
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"epoch": 2, "st')
+    assert run.records == [RECORD]
 
 
 def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:

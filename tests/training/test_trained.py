@@ -49,10 +49,10 @@ def test_what_is_no_finished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"parent='.*': must be the folder of a finished run, there is no model"):
         RunDir(tmp_path).trained_state(net(0))
     save_model(net(1, outputs=3), str(tmp_path / "model.safetensors"))
-    with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model"):
+    with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model \(.*\)$"):
         RunDir(tmp_path).trained_state(net(0))
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model"):
+    with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model \(.*\)$"):
         RunDir(tmp_path).trained_state(net(0))
 
 
