@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 def test_a_model_in_the_current_folder_is_found(tmp_path: Path) -> None:
     """Also by the installed command, whose own folder Python looks in instead: `-P` leaves the current one out."""
     (tmp_path / "mine.py").write_text("from torch import nn\n\n\ndef net():\n    return nn.Linear(8, 4)\n")
+    (tmp_path / "rich.py").write_text("raise ImportError('not the rich that is installed')\n")
     called = [sys.executable, "-P", "-m", "granet", "flops", "mine:net", "--input", "8", "--sparsity", "0.5"]
     done = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -296,6 +298,8 @@ def test_a_terminal_that_has_only_ascii(arguments: str, terminal: dict[str, str]
     [
         ("Flops", ["flops", "resnet20", "--input", "3x32x32"], "granet: stopped\n"),
         ("Train", ["train"], "granet: stopped; the same command goes on from the last checkpoint\n"),
+        ("Reproduce", ["reproduce", "zoo"], "granet: stopped; the same command goes on from the last checkpoint\n"),
+        ("Report", ["report", "train"], "granet: stopped\n"),
     ],
 )
 def test_only_what_can_be_taken_up_again_says_so_when_stopped(
@@ -305,12 +309,18 @@ def test_only_what_can_be_taken_up_again_says_so_when_stopped(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A polite kill is as good as Ctrl-C."""
     from granet.cli import main
 
     def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # it would end the tests
+        signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(f"granet.cli.{command.lower()}.{command}.run", stop)
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert (ended.value.code, capsys.readouterr().err) == (130, said)

@@ -70,8 +70,9 @@ def test_another_layout_is_one_line_too() -> None:
     assert _in_one_line("error:\n") == "error:"
 
 
-def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("arguments", "word"), [("train --help", "--initial-sparsity"), ("--help", "pretrained")])
+def test_help_is_no_error(arguments: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["train", "--help"])
+        main(arguments.split())
     out, err = capsys.readouterr()
-    assert not ended.value.code and err == "" and "--initial-sparsity" in out
+    assert not ended.value.code and err == "" and word in out

@@ -120,12 +120,22 @@ def test_a_name_that_is_too_long(arguments: tuple[str, ...], refused: Refused, t
     assert [path.name for path in tmp_path.iterdir()] == ["afile"]
 
 
-def test_a_folder_that_one_may_not_look_into(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_folder_that_one_may_not_look_into(number: int, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     def deny(path: Path) -> bool:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        raise PermissionError(number, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "is_dir", deny)
     assert refused("pretrained", "--folder", "f") == "granet: f: cannot be looked at (Permission denied)\n"
+
+
+def test_any_other_error_of_the_system_is_not_taken_for_one_of_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(flops: Flops) -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    monkeypatch.setattr(Flops, "report", fail)
+    with pytest.raises(ConnectionResetError):
+        main(["flops", "resnet20", "--input", "3x32x32"])
 
 
 @pytest.mark.parametrize("folder", ["notthere", "afile"])
