@@ -1,7 +1,8 @@
 """Commands that train many runs: a wrong option is told once, not by each run, and finished runs are read once."""
 
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from granet.cli import main, sweep
 from granet.cli.console import create_console
 from granet.cli.many_runs import train_all
 from granet.data import load
-from granet.studies.jobs import Place
+from granet.studies.jobs import Event, Place
 from granet.studies.results import row_of
 from granet.studies.spec import read_spec
 from granet.training import EpochRecord, Recipe, RunDir, Summary
@@ -25,6 +26,8 @@ COMMANDS = {
     "sweep": ["sweep", str(RECIPES / "zoo-digits.toml")],
     "plasticity": ["plasticity", str(RECIPES / "studies" / "plasticity-digits.toml")],
 }
+EPOCH = EpochRecord(1, 1, 1.0, 0.1, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
+SUMMARY = Summary(0.5, 0.5, 1, 0.5, 0.5, 10, 5, 0.5, 1.0)
 SECONDS = "must be 0 or more seconds"
 
 
@@ -46,6 +49,76 @@ def test_a_wrong_option_is_refused_before_the_first_run(
     assert [path.name for path in tmp_path.iterdir()] == ["afile"]
 
 
+@pytest.mark.parametrize("written", ["packed = 2\n", ""])
+def test_options_and_the_file_say_how_runs_are_trained(
+    written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not said is what is usual."""
+    (tmp_path / "grid.toml").write_text(f'{written}method = "static"\nsparsity = 0.5\n')
+    (tmp_path / "study.toml").write_text(f"{written}checkpoints = [1]\nepochs = 2\ncontinue_epochs = 1\n")
+    found: list[tuple[Place, int]] = []
+
+    def train(console: object, recipes: object, place: Place, packed: int) -> Iterator[Recipe]:
+        found.append((place, packed))
+        return iter(())
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr("granet.cli.plasticity.Plasticity._write", lambda *_: None)
+    cpu, out, usual = torch.device("cpu"), Path("out"), 2 if written else 6
+    options = ["--out", "out", "--data-dir", "images", "--checkpoint-every", "7", "--packed", "3"]
+    for command, file, workers in (("sweep", "grid.toml", 4), ("plasticity", "study.toml", None)):
+        monkeypatch.setattr(f"granet.cli.{command}.train_all", train)
+        main([command, file, "--out", "out"])
+        main([command, file, *options, *(["--workers", "4"] if workers else [])])
+        told = Place(cpu, out, Path("images"), workers, 7.0)
+        assert found == [(Place(cpu, out), usual), (told, 3)]
+        found.clear()
+
+
+def outcomes(events: list[Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recipe]:
+    """What `train_all` hands on where these events happen."""
+    monkeypatch.setattr("granet.cli.many_runs.run_jobs", lambda *_: iter(events))
+    recipes = list(dict.fromkeys(event.recipe for event in events))
+    return train_all(create_console(), recipes, Place(torch.device("cpu"), tmp_path), 2)
+
+
+def test_a_run_is_handed_on_when_it_is_done_and_failures_are_named_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = Recipe(seed=1), Recipe(seed=2)
+    events = [Event(good, EPOCH), Event(bad, error="ValueError: no such\nthing"), Event(good)]
+    trained = outcomes(events, monkeypatch, tmp_path)
+    assert next(trained) is good
+    with pytest.raises(SystemExit) as ended:
+        list(trained)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"granet: {run_name(bad)} failed: ValueError: no such\nthing\n"
+
+
+def test_a_run_that_is_done_is_so_whoever_trains_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = Recipe(method="dense", method_fields={})
+    branch = replace(Recipe(method_fields={"sparsity": 0.5}), parent=run_name(parent), branch_epoch=1)
+    assert list(outcomes([Event(parent, elsewhere=True), Event(branch)], monkeypatch, tmp_path)) == [branch]
+
+
+def test_a_dry_run_says_how_far_each_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipes = [Recipe(method="static", method_fields={"sparsity": 0.5}, seed=seed) for seed in range(4)]
+    for recipe in recipes[:3]:
+        run = RunDir.find(tmp_path, recipe)
+        run.make()
+        run.describe(recipe, torch.device("cpu"), {})
+    RunDir.find(tmp_path, recipes[1]).begin([EPOCH])
+    RunDir.find(tmp_path, recipes[2]).finish(None, SUMMARY)
+    (tmp_path / "grid.toml").write_text('method = "static"\nsparsity = 0.5\nseed = [0, 1, 2, 3]\n')
+    main(["sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path), "--dry-run"])
+    names = map(run_name, recipes)
+    states = ("epoch 0", "epoch 1", "done", "to do")
+    lines = [f"{state:<14}{name}" for state, name in zip(states, names, strict=True)]
+    assert capsys.readouterr().out.splitlines() == lines
+
+
 def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For hundreds of them that would take minutes before anything is trained."""
     grid = tmp_path / "grid.toml"
@@ -54,8 +127,8 @@ def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, m
         run = RunDir.find(tmp_path, recipe)
         run.make()
         run.describe(recipe, torch.device("cpu"), fingerprint(load("digits")))
-        run.begin([EpochRecord(1, 1, 1.0, 0.1, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5)])
-        run.finish(None, Summary(0.5, 0.5, 1, 0.5, 0.5, 10, 5, 0.5, 1.0))
+        run.begin([EPOCH])
+        run.finish(None, SUMMARY)
     read: Counter[Recipe] = Counter()
 
     def counted(recipe: Recipe, out: Path) -> dict[str, object] | None:

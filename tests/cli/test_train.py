@@ -113,3 +113,32 @@ def test_what_comes_before_the_first_step_has_a_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("granet.cli.train.Run", build)
     with pytest.raises(KeyboardInterrupt):
         Train(out=tmp_path).run(Console(file=text, force_terminal=True, color_system=None))
+
+
+def test_options_say_how_a_run_is_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[tuple[Any, ...]] = []
+
+    class Begun:
+        """A run that is stopped at once."""
+
+        summary, epochs_done = None, 3
+
+        def __init__(self, recipe: Recipe, data: Any, device: Any, out: Path, workers: int, loggers: Any) -> None:
+            made.append((recipe.seed, data, device, out, workers, loggers))
+
+        def epochs(self, checkpoint_every: float, stop: Any) -> Any:
+            made.append((checkpoint_every,))
+            raise KeyboardInterrupt
+
+    text = io.StringIO()
+    monkeypatch.setattr("granet.cli.train.Run", Begun)
+    monkeypatch.setattr("granet.cli.train.load", lambda name, data_dir: (name, data_dir))
+    monkeypatch.setattr("granet.cli.train.create_loggers", list)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: made.append(("threads", threads)))
+    images = tmp_path / "images"
+    train = Train(seed=5, out=tmp_path, data_dir=images, workers=2, log=("wandb",), checkpoint_every=7.0)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(Console(file=text))
+    run = (5, ("digits", images), torch.device("cpu"), tmp_path, 2, ["wandb"])
+    assert made == [("threads", 1), run, (7.0,)]
+    assert "granet     goes on after epoch 3\n" in text.getvalue()
