@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from granet.cli.console import sweep_table, watch
-from granet.training import EpochRecord
+from granet.cli.console import SweepView, create_console, results_table, sweep_table, watch
+from granet.studies.jobs import Event
+from granet.training import EpochRecord, Recipe, Summary
 
 RECORD = EpochRecord(1, 19, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.5, 0.5)
 
@@ -60,10 +61,10 @@ def test_a_finished_run_says_how_long_it_took() -> None:
 def test_the_papers_number_stands_beside_ours(paper: dict[str, float], shown: list[str]) -> None:
     row = {"data": "cifar10", "model": "vgg19", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0, "seconds": 1.0}
     row |= {"accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2, "settings": ""}
-    table = sweep_table([row | {"run": "a"}, row | {"run": "b"}], paper)
+    table = sweep_table([row | {"run": "a"}, row | {"run": "b", "accuracy_best": 94.0}], paper)
     columns = {column.header: list(column.cells) for column in table.columns}
     assert columns.get("paper %", []) == shown
-    assert columns["last %"] == ["93.00", "93.00"]
+    assert columns["last %"] == ["93.00", "93.00"] and columns["best %*"] == ["-", "94.00"]
 
 
 def test_settings_have_a_column_where_runs_differ_in_some() -> None:
@@ -72,3 +73,31 @@ def test_settings_have_a_column_where_runs_differ_in_some() -> None:
     told = sweep_table([row, row | {"settings": "every=100"}], {})
     assert [list(column.cells) for column in told.columns if column.header == "settings"] == [["", "every=100"]]
     assert "settings" not in [column.header for column in sweep_table([row], {}).columns]
+
+
+def test_every_figure_of_a_run_has_its_row() -> None:
+    run = Summary(0.911, 0.922, 7, 0.933, 0.944, 5000, 280, 0.355, 66.6, 0.477)
+    no_validation = replace(run, best_test_accuracy=None, best_epoch=None, train_flops=None)
+    figures, without = (list(column.cells) for column in results_table({"a": run, "b": no_validation}).columns[1:])
+    assert figures == ["91.10%", "92.20% (epoch 7)", "93.300%", "94.400%", "280", "5,000", "35.5%", "47.7%", "66.6"]
+    assert [cell for cell, other in zip(without, figures, strict=True) if cell != other] == ["-", "-"]
+    never_right = results_table({"a": replace(run, best_test_accuracy=0.0)})
+    assert list(never_right.columns[1].cells)[1] == "0.00% (epoch 7)"
+
+
+def test_a_sweep_has_a_bar_for_all_runs_and_one_for_each_that_trains() -> None:
+    console, recipe = create_console(), Recipe(epochs=4, stretch=2.5)
+    console.file = text = io.StringIO()
+
+    def bars() -> dict[str, tuple[float, float | None]]:
+        return {task.fields["name"]: (task.completed, task.total) for task in view._progress.tasks}
+
+    with SweepView(console, 3) as view:
+        view.show("a", Event(recipe, replace(RECORD, epoch=2)))
+        view.show("b", Event(recipe, RECORD))
+        assert bars() == {"all": (0, 3), "a": (2, 10), "b": (1, 10)}
+        view.show("a", Event(recipe))
+        view.show("c", Event(recipe, elsewhere=True))
+        assert bars() == {"all": (2, 3), "b": (1, 10)}
+    ended = [line for line in text.getvalue().splitlines() if line.startswith(("a ", "b ", "c "))]
+    assert ended[:2] == ["a done", "c left to another process, which trains it or its parent"]
