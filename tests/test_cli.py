@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,18 @@ def test_data_check_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert any(line.startswith("missing") and "test_batch" in line for line in lines)
 
 
+@pytest.mark.parametrize(("statuses", "code"), [(["ok", "ok"], None), (["ok", "wrong"], 1), (["wrong", "ok"], 1)])
+def test_data_check_fails_if_one_file_does(
+    statuses: list[str], code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from granet.cli import main
+    from granet.data import CheckResult
+
+    monkeypatch.setattr("granet.cli.data.check", lambda folder: [CheckResult(folder, one, "") for one in statuses])
+    with nullcontext() if code is None else pytest.raises(SystemExit, match=str(code)):
+        main(["data", "check", str(tmp_path)])
+
+
 def test_data_check_of_a_folder_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from granet.cli import main
 
@@ -263,13 +276,17 @@ def test_observers_reach_the_metrics_and_the_dense_twin_has_those_it_can(tmp_pat
     assert "observe='rank': must be one of overlap, " in wrong.stderr
 
 
-@pytest.mark.parametrize("arguments", [["train", "--help"], ["methods"]])
+@pytest.mark.parametrize("arguments", [["train", "--help"], ["methods"], ["data", "--help"], ["--version"]])
 def test_a_reader_that_leaves_early_ends_it_quietly(arguments: list[str]) -> None:
-    """As `granet train --help | head` does; here nobody reads from the beginning."""
+    """As `granet train --help | head` does; here nobody reads from the beginning.
+
+    Few lines wait in a buffer until the end.
+    """
     reading, writing = os.pipe()
     os.close(reading)
     called = [sys.executable, "-m", "granet", *arguments]
-    ended = subprocess.run(called, stdout=writing, stderr=subprocess.PIPE, timeout=300)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ended = subprocess.run(called, stdout=writing, stderr=subprocess.PIPE, timeout=300, env=buffered)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, b"")
 

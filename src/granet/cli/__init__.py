@@ -34,6 +34,31 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. A wrong value ends with one line on stderr and exit code 2."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        try:
+            _run(arguments)
+        finally:
+            sys.stdout.flush()  # few lines wait until the end
+    except BrokenPipeError:  # nobody reads on, as with `granet train --help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        sys.exit(1)
+    except ValueError as error:
+        print(f"granet: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS | _PATH_ERRORS:
+            raise
+        cannot = "cannot be written" if error.errno in DISK_ERRORS else "cannot be looked at"
+        print(f"granet: {error.filename or 'a file'}: {cannot} ({error.strerror})", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        taken_up = not _CHECKPOINTED.isdisjoint(arguments[:1])
+        goes_on = "; the same command goes on from the last checkpoint" if taken_up else ""
+        print(f"granet: stopped{goes_on}", file=sys.stderr)
+        sys.exit(130)
+
+
+def _run(arguments: list[str]) -> None:
     _write_any_sign()
     if arguments == ["--version"]:
         print(f"granet {granet.__version__}")
@@ -66,25 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "data": Data,
     }
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
-    try:
-        parse(commands, arguments).run(create_console())
-    except BrokenPipeError:  # nobody reads on, as with `granet train --help | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
-        sys.exit(1)
-    except ValueError as error:
-        print(f"granet: {error}", file=sys.stderr)
-        sys.exit(2)
-    except OSError as error:
-        if error.errno not in DISK_ERRORS | _PATH_ERRORS:
-            raise
-        cannot = "cannot be written" if error.errno in DISK_ERRORS else "cannot be looked at"
-        print(f"granet: {error.filename or 'a file'}: {cannot} ({error.strerror})", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        taken_up = not _CHECKPOINTED.isdisjoint(arguments[:1])
-        goes_on = "; the same command goes on from the last checkpoint" if taken_up else ""
-        print(f"granet: stopped{goes_on}", file=sys.stderr)
-        sys.exit(130)
+    parse(commands, arguments).run(create_console())
 
 
 def _write_any_sign() -> None:
