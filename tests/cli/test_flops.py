@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from granet.cli import main
+from granet.flops import FlopsReport, flops
 
 
 def lines(arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -22,7 +23,7 @@ def lines(arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_budget_of_resnet50(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = f"--csv {tmp_path}/budget.csv --json {tmp_path}/budget.json"
-    shown = lines(f"resnet50 --input 3x224x224 --sparsity 0.9 --distribution erk {files}", capsys)
+    shown = lines(f"resnet50 --input 3x224x224 --sparsity 0.9 {files}", capsys)
     assert any(
         line.split() == ["total", "25,502,912", "weights", "0.1000", "8,178,368,512", "1,977,821,760"] for line in shown
     )
@@ -50,6 +51,15 @@ def test_first_and_last_layer(options: str, densities: list[float], tmp_path: Pa
     assert rows[-1]["shape"] == "10x64"
 
 
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [("--input 3x64x64", "1000x64"), ("--input 3x63x63", "10x64"), ("--input 3x32x32 --width 2", "10x128")],
+)
+def test_the_last_layer_has_the_classes_and_the_width(options: str, shape: str, tmp_path: Path) -> None:
+    main(["flops", "resnet20", *options.split(), "--csv", str(tmp_path / "b.csv")])
+    assert list(csv.DictReader((tmp_path / "b.csv").open()))[-1]["shape"] == shape
+
+
 class LooksAtValues(nn.Module):
     """Cannot run without values; its classifier starts at zero, which does not make it sparse."""
 
@@ -61,6 +71,14 @@ class LooksAtValues(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv(x).mean((2, 3))
         return self.fc(x if x.sum() > torch.inf else 2 * x)
+
+
+class LooksWhenMade(LooksAtValues):
+    """Cannot even be made without values, as networks whose depth at random is a row of numbers."""
+
+    def __init__(self, num_classes: int, in_channels: int) -> None:
+        super().__init__(num_classes, in_channels)
+        self.rates = torch.linspace(0, 1, 3).tolist()
 
 
 class PlainProduct(nn.Module):
@@ -78,15 +96,30 @@ class PlainProduct(nn.Module):
 def own_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of that name, with the models above."""
     module = types.ModuleType("own_models")
-    module.looks, module.plain = LooksAtValues, PlainProduct  # type: ignore[attr-defined]
+    module.looks, module.looks_when_made = LooksAtValues, LooksWhenMade  # type: ignore[attr-defined]
+    module.plain = PlainProduct  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_models", module)
 
 
+@pytest.mark.parametrize("name", ["looks", "looks_when_made"])
 @pytest.mark.usefixtures("own_models")
-def test_a_model_of_ones_own_that_looks_at_values(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = lines("own_models:looks --input 2x6x6 --classes 5", capsys)
+def test_a_model_of_ones_own_that_looks_at_values(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = lines(f"own_models:{name} --input 2x6x6 --classes 5", capsys)
     dense = 2 * (16 * 4 * 2 * 9 + 4 * 5)
     assert any(line.split()[-2:] == [f"{dense:,}", f"{dense:,}"] for line in shown)
+
+
+def test_other_models_are_counted_without_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the image and the network may be larger than the memory."""
+    devices: list[torch.device] = []
+
+    def count(model: nn.Module, image: Tensor, masks: dict[str, Tensor]) -> FlopsReport:
+        devices.extend([image.device, *(weight.device for weight in model.parameters())])
+        return flops(model, image, masks=masks)
+
+    monkeypatch.setattr("granet.cli.flops.flops", count)
+    main(["flops", "resnet20", "--input", "3x32x32"])
+    assert set(devices) == {torch.device("meta")}
 
 
 @pytest.mark.usefixtures("own_models")
@@ -102,7 +135,7 @@ def test_a_model_without_layers_to_sparsify_is_shown_dense(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("resnet20 --input 3x32x32 --sparsity 1", "sparsity=1"),
+        ("resnet20 --input 3x32x32 --sparsity 1", "sparsity=1.0: must be in [0, 1)"),
         ("resnet20 --input 3x32x32 --sparsity 0.5 --distribution ert", "distribution='ert'"),
         ("resnet20 --input 3x32x32 --exclude stem.*", "exclude='stem.*'"),
         ("resnet20 --input 3x32x32 --sparsity 0.99999", "sparsity=0.99999: leaves 3 weights, but floor=1"),
