@@ -1,5 +1,6 @@
 """The options of `granet train` that are on, off or as the recipe says."""
 
+import errno
 import io
 import os
 import signal
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from granet.cli import main
 from granet.cli.train import Train
-from granet.training import Recipe
+from granet.training import Recipe, Run
 from granet.training.step import evaluate
 
 RECIPE = (
@@ -47,6 +48,19 @@ def test_flags_replace_the_recipes_value_only_when_given(
     main(["train", *options.split()])
     main(["train", str(file), *options.split()])
     assert [(recipe.compile, recipe.deterministic) for recipe in parsed] == [plain, written]
+
+
+def test_lists_of_a_file_stay_unless_others_are_given(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text(f'exclude = ["classifier.*"]\nobserve = ["dormant"]\n{RECIPE}')
+    recipe = Train(recipe=file, observe=("overlap",)).whole_recipe()
+    assert (recipe.exclude, recipe.observe) == (("classifier.*",), ("overlap",))
+
+
+def test_times_are_steps_epochs_or_shares() -> None:
+    recipes = [Train(every=time, end=time, warm_up=time).whole_recipe() for time in ("20", "2ep", "5%")]
+    for recipe, read in zip(recipes, (20, "2ep", "5%"), strict=True):
+        assert (recipe.method_fields["every"], recipe.method_fields["end"], recipe.warm_up) == (read, read, read)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +127,17 @@ def test_what_comes_before_the_first_step_has_a_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("granet.cli.train.Run", build)
     with pytest.raises(KeyboardInterrupt):
         Train(out=tmp_path).run(Console(file=text, force_terminal=True, color_system=None))
+
+
+def test_an_image_that_is_gone_is_not_blamed_on_the_folder_of_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def gone(run: Run, checkpoint_every: float, stop: Any) -> Any:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "cat.png")
+
+    monkeypatch.setattr(Run, "epochs", gone)
+    with pytest.raises(FileNotFoundError):
+        Train(method="static", out=tmp_path).run(Console(file=io.StringIO()))
 
 
 def test_options_say_how_a_run_is_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
