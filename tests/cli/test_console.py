@@ -95,9 +95,10 @@ def test_a_sweep_has_a_bar_for_all_runs_and_one_for_each_that_trains() -> None:
     with SweepView(console, 3) as view:
         view.show("a", Event(recipe, replace(RECORD, epoch=2)))
         view.show("b", Event(recipe, RECORD))
-        assert bars() == {"all": (0, 3), "a": (2, 10), "b": (1, 10)}
+        assert bars() == {"all": (0, 3), "a": (2, 10), "b": (1, 10)} and view._progress.live.is_started
         view.show("a", Event(recipe))
         view.show("c", Event(recipe, elsewhere=True))
         assert bars() == {"all": (2, 3), "b": (1, 10)}
+    assert not view._progress.live.is_started  # which would hide the cursor for good
     ended = [line for line in text.getvalue().splitlines() if line.startswith(("a ", "b ", "c "))]
     assert ended[:2] == ["a done", "c left to another process, which trains it or its parent"]

@@ -12,7 +12,7 @@ import torch
 from granet.cli import main, sweep
 from granet.cli.console import create_console
 from granet.cli.many_runs import train_all
-from granet.data import load
+from granet.data import ImageSet, load
 from granet.studies.jobs import Event, Place
 from granet.studies.results import row_of
 from granet.studies.spec import read_spec
@@ -135,8 +135,11 @@ def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, m
         read[recipe] += 1
         return row_of(recipe, out)
 
+    looked_at: list[ImageSet] = []
     monkeypatch.setattr(sweep, "row_of", counted)
+    monkeypatch.setattr("granet.cli.many_runs.fingerprint", lambda data: looked_at.append(data) or fingerprint(data))
     main(["sweep", str(grid), "--out", str(tmp_path)])
+    assert len(looked_at) == 1  # and so are the images
     assert read == dict.fromkeys(recipes, 2)  # as it is handed on, and for the table at the end
     assert (tmp_path / "results.csv").read_text().count("\n") == 1 + len(recipes)
 
