@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             _run(arguments)
         finally:
-            sys.stdout.flush()  # few lines wait until the end
+            print(end="", flush=True)  # few lines wait until the end; there may be no stdout at all
     except BrokenPipeError:  # nobody reads on, as with `granet train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         sys.exit(1)
