@@ -291,6 +291,14 @@ def test_a_reader_that_leaves_early_ends_it_quietly(arguments: list[str]) -> Non
     assert (ended.returncode, ended.stderr) == (1, b"")
 
 
+def test_a_command_may_have_no_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python says it where the shell has closed it, with `>&-`."""
+    from granet.cli import main
+
+    monkeypatch.setattr(sys, "stdout", None)
+    main(["--version"])
+
+
 BY_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 STATIC = "train --epochs 1 --method static --no-dense-twin --out ±"
 
