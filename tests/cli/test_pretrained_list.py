@@ -1,10 +1,12 @@
-"""`granet pretrained` in a terminal of the usual width."""
+"""`granet pretrained`: its list in a terminal of the usual width, and what its options ask for."""
 
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from granet.cli import main
 from granet.pretrained import Pretrained, list_pretrained
@@ -43,3 +45,21 @@ def test_networks_that_differ_in_everything(
     assert (
         sum(line.count("n" * 3) and line.split("\N{BOX DRAWINGS LIGHT VERTICAL}")[1].count("n") for line in lines) == 40
     )
+
+
+@pytest.mark.parametrize(("options", "rounded"), [([], torch.bfloat16), (["--dtype", "float32"], None)])
+def test_options_say_how_a_network_is_added(
+    options: list[str], rounded: torch.dtype | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (entry, *_), given = list_pretrained(), []
+
+    def publish(run: Path, folder: Path, **how: Any) -> Pretrained:
+        given.append((run, folder, how))
+        (folder / entry.file).touch()
+        return entry
+
+    monkeypatch.setattr("granet.cli.pretrained.publish", publish)
+    where = ["--folder", str(tmp_path), "--data-dir", "images", "--device", "cpu"]
+    main(["pretrained", "--add", "run", "--name", "mine", *where, *options])
+    how = {"name": "mine", "dtype": rounded, "data_dir": Path("images"), "device": torch.device("cpu")}
+    assert given == [(Path("run"), tmp_path, how)]

@@ -1,5 +1,6 @@
 """Commands that train many runs: a wrong option is told once, not by each run, and finished runs are read once."""
 
+import csv
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ def test_options_and_the_file_say_how_runs_are_trained(
     (tmp_path / "grid.toml").write_text(f'{written}method = "static"\nsparsity = 0.5\n')
     (tmp_path / "study.toml").write_text(f"{written}checkpoints = [1]\nepochs = 2\ncontinue_epochs = 1\n")
     found: list[tuple[Place, int]] = []
+    threads: list[int] = []
 
     def train(console: object, recipes: object, place: Place, packed: int) -> Iterator[Recipe]:
         found.append((place, packed))
@@ -64,17 +66,31 @@ def test_options_and_the_file_say_how_runs_are_trained(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # which is not for the digits
     monkeypatch.setattr("granet.cli.plasticity.Plasticity._write", lambda *_: None)
     cpu, out, usual = torch.device("cpu"), Path("out"), 2 if written else 6
     options = ["--out", "out", "--data-dir", "images", "--checkpoint-every", "7", "--packed", "3"]
+    options += ["--threads", "5", "--device", "cpu:0"]
     for command, file, workers in (("sweep", "grid.toml", 4), ("plasticity", "study.toml", None)):
         monkeypatch.setattr(f"granet.cli.{command}.train_all", train)
         main([command, file, "--out", "out"])
         main([command, file, *options, *(["--workers", "4"] if workers else [])])
-        told = Place(cpu, out, Path("images"), workers, 7.0)
-        assert found == [(Place(cpu, out), usual), (told, 3)]
+        told = Place(torch.device("cpu:0"), out, Path("images"), workers, 7.0)
+        assert found == [(Place(cpu, out), usual), (told, 3)] and threads == [1, 5]
         found.clear()
+        threads.clear()
+
+
+@pytest.mark.parametrize("command", ["sweep", "plasticity"])
+def test_images_that_are_not_there_are_told_before_the_first_run(
+    command: str, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sweep.toml").write_text('data = "cifar10"\nmethod = "dense"\n')
+    (tmp_path / "plasticity.toml").write_text('data = "cifar10"\ncheckpoints = [1]\nepochs = 2\ncontinue_epochs = 1\n')
+    monkeypatch.delattr(f"granet.cli.{command}.train_all")
+    said = refused(command, f"{command}.toml", "--data-dir", tmp_path, "--device", "cpu")
+    assert said.startswith(f"granet: cifar10: no data in {tmp_path} (")
 
 
 def outcomes(events: list[Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recipe]:
@@ -119,16 +135,48 @@ def test_a_dry_run_says_how_far_each_run_is(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().out.splitlines() == lines
 
 
-def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For hundreds of them that would take minutes before anything is trained."""
-    grid = tmp_path / "grid.toml"
-    grid.write_text('method = "static"\nsparsity = 0.5\nseed = [0, 1, 2, 3, 4]\n')
+def finished(grid: Path) -> tuple[Recipe, ...]:
+    """The runs of a grid, with the folders that they leave beside it when they are done."""
     for recipe in (recipes := read_spec(grid).recipes):
-        run = RunDir.find(tmp_path, recipe)
+        run = RunDir.find(grid.parent, recipe)
         run.make()
         run.describe(recipe, torch.device("cpu"), fingerprint(load("digits")))
         run.begin([EPOCH])
         run.finish(None, SUMMARY)
+    return recipes
+
+
+def test_results_are_saved_as_runs_are_done_in_the_order_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And once more when it is stopped, for those that ended meanwhile."""
+    grid, table, saved = tmp_path / "grid.toml", tmp_path / "results.csv", []
+    grid.write_text('method = "static"\nsparsity = 0.5\nlr = [0.1, 0.2, 0.3]\n')
+    recipes = finished(grid)
+
+    def rows() -> list[str]:
+        with table.open() as file:
+            return [row["settings"] for row in csv.DictReader(file)]
+
+    def train(*_: object) -> Iterator[Recipe]:
+        for recipe in (recipes[2], recipes[0]):
+            yield recipe
+            saved.append(rows())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "train_all", train)
+    monkeypatch.setattr(sweep, "in_paper", lambda recipes: {run_name(recipes[1]): 12.34})
+    with pytest.raises(SystemExit):
+        main(["sweep", str(grid), "--out", str(tmp_path)])
+    assert [*saved, rows()] == [["lr=0.3"], ["lr=0.1", "lr=0.3"], ["lr=0.1", "lr=0.2", "lr=0.3"]]
+    assert "12.34" in capsys.readouterr().out  # the paper's
+
+
+def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For hundreds of them that would take minutes before anything is trained."""
+    grid = tmp_path / "grid.toml"
+    grid.write_text('method = "static"\nsparsity = 0.5\nseed = [0, 1, 2, 3, 4]\n')
+    recipes = finished(grid)
     read: Counter[Recipe] = Counter()
 
     def counted(recipe: Recipe, out: Path) -> dict[str, object] | None:
