@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from granet.cli import main
 from granet.cli import reproduce as module
 from granet.studies.budget_table import learning_cells
+from granet.studies.jobs import Place
 from granet.studies.plasticity import Study
 from granet.studies.plasticity_table import PlasticityTable
 from granet.studies.registry import TABLES
@@ -131,6 +133,28 @@ def test_folders_that_cannot_be_written_to_are_refused_before_the_first_run(
 ) -> None:
     said = refused("reproduce", "plasticity", "--device", "cpu", f"--{option}", "afile")
     assert said.startswith(f"granet: {option}='afile': must be a folder that can be written to (")
+
+
+def test_options_say_how_runs_are_trained(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def train(console: object, recipes: object, place: Place, packed: int) -> Iterator[Recipe]:
+        found.append((place, packed))
+        return iter(())
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "train_all", train)
+    options = ["--out", "out", "--data-dir", "images", "--device", "cpu:0", "--packed", "3"]
+    main(["reproduce", "plasticity", *options])
+    assert found == [(Place(torch.device("cpu:0"), Path("out"), Path("images")), 3)]
+
+
+def test_images_that_are_not_there_are_told_before_the_first_run(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(module, "train_all")
+    said = refused("reproduce", "zoo", "--data-dir", tmp_path, "--device", "cpu")
+    assert said.startswith(f"granet: cifar10: no data in {tmp_path} (")
 
 
 def test_a_log_without_what_is_read_from_it_is_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
