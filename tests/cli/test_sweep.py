@@ -119,6 +119,17 @@ def test_a_run_that_is_done_is_so_whoever_trains_its_parent(tmp_path: Path, monk
     assert list(outcomes([Event(parent, elsewhere=True), Event(branch)], monkeypatch, tmp_path)) == [branch]
 
 
+@pytest.mark.parametrize("command", ["sweep", "plasticity"])
+def test_a_dry_run_trains_and_writes_nothing(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr(f"granet.cli.{command}.train_all")
+    main([*COMMANDS[command], "--dry-run"])
+    assert {line[:14] for line in capsys.readouterr().out.splitlines()} == {f"{'to do':<14}"}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_dry_run_says_how_far_each_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipes = [Recipe(method="static", method_fields={"sparsity": 0.5}, seed=seed) for seed in range(4)]
     for recipe in recipes[:3]:
