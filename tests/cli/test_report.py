@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +34,21 @@ def test_page_and_picture(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     for layer in json.loads((folder / "layers.json").read_text()):
         assert layer["name"] in text and f'<td class="number">{layer["active"]:,}</td>' in text
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_all_folders_that_are_named_are_in_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = []
+
+    def write(runs: tuple[Path, ...], out: Path) -> list[SimpleNamespace]:
+        given.append((runs, out))
+        return [SimpleNamespace(summary=object())] * 3
+
+    monkeypatch.setattr("granet.cli.report.write_report", write)
+    main(["report", "a", "b"])
+    assert given == [((Path("a"), Path("b")), Path("report.html"))]
+    assert capsys.readouterr().out == "3 runs in report.html and report.png\n"
 
 
 @pytest.mark.parametrize(
