@@ -22,6 +22,7 @@ from torch.nn import functional
 import granet
 from granet.data import load
 from granet.models import create_model
+from granet.training.batches import normaliser
 
 FULL = 24
 """Binary digits of float32."""
@@ -37,8 +38,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args()
     data = load("cifar100")
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (data.mean, data.std))
-    images = (data.train_images[: options.batch] / 255 - mean) / std
+    images = normaliser(data.mean, data.std, torch.device("cpu"))(data.train_images[: options.batch])
     labels = data.train_labels[: options.batch].long()
     rows = []
     if not options.json:
