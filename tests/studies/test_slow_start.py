@@ -1,0 +1,67 @@
+"""What docs/studies.md says of the slow start of ResNet-50 on CIFAR-100, against the logs of the runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from granet.studies.results import read_log
+from granet.studies.tables import EPOCH_110, cells
+from granet.training.rundir import run_name
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return " ".join((ROOT / "docs/studies.md").read_text().split())
+
+
+@pytest.fixture(scope="module")
+def runs() -> np.ndarray:
+    """For each run from s_i = 0.5: its sparsity, if in float32, if pruned until epoch 110, the training loss after 8
+    and after 20 epochs, and the last test accuracy in percent."""
+    rows = []
+    for cell in cells("cifar-main"):
+        if (cell.model, cell.data) == ("resnet50", "cifar100") and cell.row.startswith("GraNet (s_i=0.5)"):
+            for recipe in (recipe for seed in range(3) for recipe in cell.recipes(seed)):
+                log = read_log(ROOT / "results", run_name(recipe), dict)
+                if log is not None:
+                    epochs = log["epochs"]
+                    late = recipe.method_fields["end"] == EPOCH_110["end"]
+                    losses = [epochs[epoch - 1]["train_loss"] for epoch in (8, 20)]
+                    accuracy = 100 * epochs[-1]["test_accuracy"]
+                    rows.append([cell.sparsity, recipe.precision == "float32", late, *losses, accuracy])
+    return np.array(rows, dtype=float)
+
+
+def fit(target: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """By least squares: coefficients, their standard errors, and the deviation that is left."""
+    x = np.stack(others, axis=1)
+    found, (rest,), *_ = np.linalg.lstsq(x, target, rcond=None)
+    variance = rest / (len(x) - x.shape[1])
+    return found, np.sqrt(np.diag(np.linalg.inv(x.T @ x)) * variance), variance**0.5
+
+
+def test_what_a_slow_start_goes_with(runs: np.ndarray, text: str) -> None:
+    sparsity, float32, late, _, loss, accuracy = runs.T
+    levels = [(sparsity == one).astype(float) for one in np.unique(sparsity)]
+    found, error, left = fit(accuracy, loss, late, float32, *levels)
+    assert f"Among these {len(runs)} runs" in text
+    assert f"0.1 higher after 20 epochs goes with {-found[0] / 10:.2f} ± {error[0] / 10:.2f} points less" in text
+    assert f"110 instead of 80 with {found[1]:.2f} ± {error[1]:.2f} points more" in text
+    assert f"float32 is no better than bfloat16 ({found[2]:+.2f} ± {error[2]:.2f})" in text
+    assert (
+        f"leaves {left:.2f} points between runs, where a sparsity alone leaves {fit(accuracy, *levels)[2]:.2f}" in text
+    )
+    faster = -fit(loss, float32, *levels)[0][0]
+    assert f"by starting faster, by {faster:.2f} on average" in text
+
+
+@pytest.mark.parametrize(("float32", "said"), [(0, "in bfloat16"), (1, "in float32 with convolutions in TF32")])
+def test_the_losses_after_eight_epochs(runs: np.ndarray, text: str, float32: int, said: str) -> None:
+    words = {5: "five", 8: "eight"}
+    losses = runs[runs[:, 1] == float32, 3]
+    assert f"{losses.min():.1f} to {losses.max():.1f} {said} ({words[len(losses)]} runs)" in text
