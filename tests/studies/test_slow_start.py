@@ -9,6 +9,7 @@ import pytest
 
 from granet.studies.results import read_log
 from granet.studies.tables import EPOCH_110, cells
+from granet.training import Recipe
 from granet.training.rundir import run_name
 
 ROOT = Path(__file__).parents[2]
@@ -19,21 +20,28 @@ def text() -> str:
     return " ".join((ROOT / "docs/studies.md").read_text().split())
 
 
+def logs(row: str) -> list[tuple[Recipe, list[dict[str, float]]]]:
+    """The recipe and the epochs of each run of the rows whose name begins so."""
+    found = []
+    for cell in cells("cifar-main"):
+        if (cell.model, cell.data) == ("resnet50", "cifar100") and cell.row.startswith(row):
+            for recipe in (recipe for seed in range(3) for recipe in cell.recipes(seed)):
+                if log := read_log(ROOT / "results", run_name(recipe), dict):
+                    found.append((recipe, log["epochs"]))
+    return found
+
+
 @pytest.fixture(scope="module")
 def runs() -> np.ndarray:
     """For each run from s_i = 0.5: its sparsity, if in float32, if pruned until epoch 110, the training loss after 8
     and after 20 epochs, and the last test accuracy in percent."""
     rows = []
-    for cell in cells("cifar-main"):
-        if (cell.model, cell.data) == ("resnet50", "cifar100") and cell.row.startswith("GraNet (s_i=0.5)"):
-            for recipe in (recipe for seed in range(3) for recipe in cell.recipes(seed)):
-                log = read_log(ROOT / "results", run_name(recipe), dict)
-                if log is not None:
-                    epochs = log["epochs"]
-                    late = recipe.method_fields["end"] == EPOCH_110["end"]
-                    losses = [epochs[epoch - 1]["train_loss"] for epoch in (8, 20)]
-                    accuracy = 100 * epochs[-1]["test_accuracy"]
-                    rows.append([cell.sparsity, recipe.precision == "float32", late, *losses, accuracy])
+    for recipe, epochs in logs("GraNet (s_i=0.5)"):
+        fields = recipe.method_fields
+        late = fields["end"] == EPOCH_110["end"]
+        losses = [epochs[epoch - 1]["train_loss"] for epoch in (8, 20)]
+        accuracy = 100 * epochs[-1]["test_accuracy"]
+        rows.append([fields["sparsity"], recipe.precision == "float32", late, *losses, accuracy])
     return np.array(rows, dtype=float)
 
 
@@ -65,3 +73,11 @@ def test_the_losses_after_eight_epochs(runs: np.ndarray, text: str, float32: int
     words = {5: "five", 8: "eight"}
     losses = runs[runs[:, 1] == float32, 3]
     assert f"{losses.min():.1f} to {losses.max():.1f} {said} ({words[len(losses)]} runs)" in text
+
+
+def test_the_losses_of_other_starts(text: str) -> None:
+    dense, rigl = ([epochs[7]["train_loss"] for _, epochs in logs(row)] for row in ("Dense", "RigL"))
+    assert len(rigl) == 3 and max(dense) - min(dense) < 0.05
+    assert (
+        f"the dense network has {dense[0]:.1f}, and RigL at 90 to 98 % has {min(rigl):.1f} to {max(rigl):.1f}" in text
+    )

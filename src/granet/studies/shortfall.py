@@ -23,20 +23,20 @@ _FIRST_LAYER = (
     " not kept, so it is not in the table.) That makes the dense layer the likelier reading."
 )
 _SPARSE_START = (
-    "These networks learn slowly at first, by chance more or less so, as the first gradients are mostly rounding, and"
-    " a sparse start is pruned meanwhile, by magnitudes that mean little yet. Among our runs of this row and its other"
-    " readings a training loss 0.1 higher after 20 epochs goes with 0.8 points less in the end"
+    "This network learns slowly at first, by chance more or less so, not least because its first gradients are mostly"
+    " rounding, and a sparse start is pruned meanwhile, by magnitudes that mean little yet. Among our runs of this row"
+    " and its other readings a training loss 0.1 higher after 20 epochs goes with 0.8 points less in the end"
     " ([measured](../studies.md#precision)). Dense, and GMP and GraNet (s_i=0), which have three quarters of their"
-    " weights then, are at most 0.39 below the paper, by its protocol at most 0.15; RigL, which is not pruned, is"
-    " above it. The authors train in float32, which rounds less than our bfloat16 and on average starts faster (with"
-    " convolutions in TF32; their PyTorch, 1.5, did not know it and rounded still less). And the paper names epoch 80,"
-    " where the learning rate drops, as the end of pruning, and so does the authors' script for CIFAR-10, while their"
-    " code has 110 unless told otherwise, and their README tells it nothing; 110 adds 0.6 points at the same loss. In"
-    " float32 we reach the paper at 90 % (77.81 by its protocol) and, with 110, at 95 % (77.09). At 98 % none of four"
-    " runs does: the nearest, with the fastest start of them, has 76.24 by the paper's protocol. The paper's own"
-    " number there, 77.14, is as high as at 95 % and 1.0 above GraNet (s_i=0), where on CIFAR-10 it is 0.3 below. It"
-    " is not the code of a sparse start, which reaches the paper's numbers with this network on CIFAR-10 and, on"
-    " average, with VGG-19."
+    " weights then, are at most 0.39 below the paper, by its protocol at most 0.15; RigL, which is sparser, starts"
+    " faster and is not pruned any further, is above it by its protocol. The authors train in float32, which rounds"
+    " less than our bfloat16 and on average starts faster (with convolutions in TF32; their PyTorch, 1.5, did not know"
+    " it and rounded still less). And the paper names epoch 80, where the learning rate drops, as the end of pruning,"
+    " and so does the authors' script for CIFAR-10, while their code has 110 unless told otherwise, and their README"
+    " tells it nothing; 110 adds 0.6 points at the same loss. In float32 we reach the paper at 90 % (77.81 by its"
+    " protocol) and, with 110, at 95 % (77.09). At 98 % none of four runs does: the nearest, with the fastest start of"
+    " them, has 76.24 by the paper's protocol. The paper's own number there, 77.14, is as high as at 95 % and 1.0"
+    " above GraNet (s_i=0), where on CIFAR-10 it is 0.3 below. It is not the code of a sparse start, which reaches the"
+    " paper's numbers with this network on CIFAR-10 and, on average, with VGG-19."
 )
 
 WHY: Mapping[tuple[str, ...], str] = {
