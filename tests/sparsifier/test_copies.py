@@ -3,9 +3,12 @@
 import copy
 import io
 import pickle
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -151,3 +154,15 @@ def test_averages_do_not_disturb_a_changing_mask(kit: Kit) -> None:
     averaged(kit, run)
     kit.train(*alone[:2], STEPS)
     kit.check_equal(kit.snapshot(*alone), kit.snapshot(*run))
+
+
+def test_an_average_becomes_sparse_as_the_readme_says(kit: Kit, tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (statement,) = re.findall(r"set it to zero outside `sparsifier\.masks`\s\(`(.*?)`\)", readme)
+    run = start(kit)
+    average = averaged(kit, run)
+    with pytest.raises(ValueError, match="not zero everywhere outside the mask"):
+        granet.save(tmp_path / "average.safetensors", average.module, run[2])
+    for name, mask in run[2].masks.items():
+        exec(statement, {"weight": average.module.get_parameter(name), "mask": mask})
+    granet.save(tmp_path / "average.safetensors", average.module, run[2])
