@@ -79,6 +79,7 @@ def test_weights_without_gradient_are_told_of_together() -> None:
             optimizer.step()
             optimizer.zero_grad()
         assert [str(w.message).split(": no gradient")[0] for w in caught] == told
+        assert all("exclude=('0.weight',)" in str(w.message) for w in caught)
 
 
 def test_a_weight_takes_part_again_once_it_has_a_gradient() -> None:

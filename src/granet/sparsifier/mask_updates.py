@@ -128,7 +128,8 @@ class MaskUpdates:
         self._say_once(
             still,
             f"{still[0]}{f' and {len(still) - 1} more' if len(still) > 1 else ''}: no gradient at a mask update; such "
-            "masks are left as they are, and where there is one budget for all layers, the others make up for it",
+            "masks are left as they are, and where there is one budget for all layers, the others make up for it, "
+            f"down to one weight each; sparsify with exclude=({still[0]!r},) leaves a layer out of the budget",
         )
 
     def _all_finite(self, layers: Sequence[SparseLayer]) -> Tensor:
