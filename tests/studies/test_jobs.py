@@ -100,12 +100,14 @@ def test_a_run_without_data_or_that_leaves_the_interpreter_fails_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how
 ) -> None:
     (tmp_path / "leaving.py").write_text("import sys\ndef net(**_): sys.exit(3)\n")
+    (tmp_path / "piping.py").write_text("def net(**_): raise BrokenPipeError('its own')\n")
     monkeypatch.syspath_prepend(tmp_path)
     lost = replace(RECIPES[0], data="nowhere")
-    leaving = replace(RECIPES[0], model="leaving:net")
-    events = how([lost, leaving, RECIPES[0]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
+    leaving, piping = (replace(RECIPES[0], model=f"{name}:net") for name in ("leaving", "piping"))
+    events = how([lost, leaving, piping, RECIPES[0]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
     ends = {event.recipe: event.error for event in events if event.record is None}
     assert ends[lost].startswith("ValueError: data='nowhere': is unknown") and ends[leaving] == "SystemExit: 3"
+    assert ends[piping] == "BrokenPipeError: its own"  # not that of a sweep which is gone
     assert ends[RECIPES[0]] is None
 
 

@@ -110,3 +110,15 @@ def test_only_an_end_that_nobody_asked_for_is_a_failure(
 ) -> None:
     system.exitcode = code
     assert [event.error for event in jobs.in_processes(RECIPES[:1], place, 1, lambda: False)] == errors
+
+
+def test_a_run_whose_sweep_is_gone_ends_as_if_it_were_told_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> None:
+        raise ValueError("no images")  # what goes wrong cannot be told either
+
+    monkeypatch.setattr(jobs, "Run", lost)
+    listener, pipe = multiprocessing.Pipe(duplex=False)
+    listener.close()
+    with pytest.raises(SystemExit) as end:
+        jobs._child(pipe, RECIPES[0], place, torch.get_num_threads())
+    assert end.value.code == jobs.INTERRUPTED

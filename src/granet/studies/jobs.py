@@ -139,12 +139,19 @@ def _child(pipe: Connection, recipe: Recipe, place: Place, threads: int) -> None
     """One run in its own process, which ends with the sweep's."""
     torch.set_num_threads(threads)
     sweep = multiprocessing.parent_process()
+
+    def tell(event: Event) -> None:
+        try:
+            pipe.send(event)
+        except BrokenPipeError:  # the sweep is gone; that of a run itself is a failure like any other
+            raise KeyboardInterrupt from None
+
     with stop_signals() as stop:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the sweep passes one signal on
         read = partial(load, recipe.data, data_dir=place.data_dir)
         try:
-            _train(recipe, place, read, pipe.send, lambda: stop() or (sweep is not None and not sweep.is_alive()))
-        except (KeyboardInterrupt, BrokenPipeError):
+            _train(recipe, place, read, tell, lambda: stop() or (sweep is not None and not sweep.is_alive()))
+        except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
 
 
@@ -247,7 +254,5 @@ def _train(
         tell(Event(recipe))
     except TrainedElsewhere:
         tell(Event(recipe, elsewhere=run.folder.summary is None))  # else it is done, by whomever
-    except BrokenPipeError:
-        raise
     except (Exception, SystemExit) as error:
         tell(Event(recipe, error=error_line(error)))
