@@ -5,6 +5,7 @@ import sys
 import types
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,24 +133,24 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> Calls:
 def test_tensorboard(tensorboard: Calls, tmp_path: Path) -> None:
     with logging_to(create_loggers(["tensorboard"]), RECIPE, tmp_path, epochs_done=3) as log:
         log.epoch(RECORD)
-        log.finish(SUMMARY)
+        log.finish(replace(SUMMARY, sparsity_asked=0.0))
     assert tensorboard[0] == ("__init__", {"log_dir": str(tmp_path / "tensorboard"), "purge_step": 4})
     assert tensorboard[1][0] == "add_text" and '"sparsity": 0.8' in tensorboard[1][1]["text_string"]
     scalars = [fields for name, fields in tensorboard if name == "add_scalar"]
     assert all(fields["global_step"] == 4 for fields in scalars)
     logged = {fields["tag"]: fields["scalar_value"] for fields in scalars}
     assert {tag: value for tag, value in logged.items() if not tag.startswith("final/")} == METRICS
-    assert logged["final/nonzero"] == 10 and "final/best_epoch" not in logged
+    assert (logged["final/nonzero"], logged["final/sparsity_asked"]) == (10, 0.0) and "final/best_epoch" not in logged
     assert tensorboard[-1] == ("close", {})
     last = max(place for place, (_, fields) in enumerate(tensorboard) if fields.get("tag") in METRICS)
     assert tensorboard[last + 1] == ("flush", {})  # so that an epoch can be seen before the next one ends
 
 
 def test_wandb(wandb: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "some run"
-    folder.mkdir()
+    folder = tmp_path / "runs" / "some run"
+    folder.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    with logging_to(create_loggers(["wandb"]), RECIPE, Path("some run"), epochs_done=0) as log:
+    with logging_to(create_loggers(["wandb"]), RECIPE, Path("runs/some run"), epochs_done=0) as log:
         log.epoch(RECORD)
         log.finish(SUMMARY)
     name, fields = wandb[0]
@@ -193,6 +194,20 @@ def test_mlflow(mlflow: Calls, tmp_path: Path) -> None:
     first, last = (fields for name, fields in mlflow if name == "log_metrics")
     assert first == {"metrics": METRICS, "step": 4}
     assert last["metrics"]["final/flops_ratio"] == 0.2
+
+
+@pytest.mark.parametrize(("name", "finished", "interrupted"), [("wandb", 0, 1), ("mlflow", "FINISHED", "KILLED")])
+def test_an_interrupted_run_after_a_finished_one(
+    wandb: Calls, mlflow: Calls, tmp_path: Path, name: str, finished: int | str, interrupted: int | str
+) -> None:
+    """One logger for both."""
+    (logger,) = create_loggers([name])
+    with logging_to([logger], RECIPE, tmp_path, epochs_done=0) as log:
+        log.finish(SUMMARY)
+    with pytest.raises(KeyboardInterrupt), logging_to([logger], RECIPE, tmp_path, epochs_done=0):
+        raise KeyboardInterrupt
+    ends = [fields for call, fields in wandb + mlflow if call in ("finish", "end_run")]
+    assert [value for fields in ends for value in fields.values()] == [finished, interrupted]
 
 
 @pytest.mark.parametrize(
