@@ -19,7 +19,7 @@ from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
 from granet.studies.results import keep, read_results, row_of
 from granet.studies.results_page import headline, page
-from granet.studies.shortfall import PROTOCOL, below, why
+from granet.studies.shortfall import PROTOCOL, below, section, why
 from granet.studies.tables import Cell, cells
 from granet.training import Recipe, Run
 from granet.training.records import EpochRecord, Summary, best_on_test
@@ -164,10 +164,24 @@ def test_a_long_reason_is_told_once() -> None:
     assert text.count("by the paper's protocol). As for VGG-19, CIFAR-10, GMP.\n") == 1
 
 
+def test_cells_below_the_paper_are_told_by_network_and_data_set() -> None:
+    """In the order of the paper; a short reason stands in every line, and the dense row has no sparsity."""
+    places = [("resnet50", "cifar10"), ("vgg19", "cifar100"), ("vgg19", "cifar10")]
+    dense = [replace(DENSE, model=model, data=data) for model, data in places]
+    far = [Comparison(cell, (93.0,), (93.85,), deviations=SeedDeviations(0.1, 0.1, 0.1)) for cell in dense]
+    lines = section(far).splitlines()[-3:]
+    told = f"-0.85 ± 0.12 (+0.00 ± 0.12 by the paper's protocol). {PROTOCOL}"
+    assert lines == [
+        f"- **{place}, Dense**: {told}" for place in ("VGG-19, CIFAR-10", "VGG-19, CIFAR-100", "ResNet-50, CIFAR-10")
+    ]
+
+
 def test_a_cell_of_which_some_runs_broke_down_has_a_deviation_of_its_own() -> None:
     one = Comparison(CELL, (30.0, 92.0), (83.0, 92.0), deviations=SeedDeviations(0.1, 0.1, 0.0))
     assert one.own_error == pytest.approx(31.0) and one.at_best_test_epoch.own_error == pytest.approx(4.5)
     assert below([one]) == [one]  # though it is within two standard errors
+    slightly = [replace(one, last=(90.0, best)) for best in (95.9, 96.1)]  # 93.0 is the paper's
+    assert below(slightly) == slightly[:1]
     assert [replace(one, last=last).broke_down for last in ((87.0, 92.0), (86.9, 92.0))] == [False, True]
     assert "| GMP | 61.00, n=2 (-32.00 ± 31.00) |" in page("cifar-main", [one])
 
