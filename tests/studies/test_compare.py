@@ -201,6 +201,8 @@ def test_results_find_their_cells() -> None:
     costs = {"accuracy_last": "93.5", "test_flops": "0.2", "train_flops": "0.3", "sparsity_achieved": "0.9"}
     (one,) = compare([CELL], {run_name(recipe): costs}, seeds=(1,))
     assert (one.test_flops, one.train_flops, one.sparsities) == ((0.2,), (0.3,), (0.9,))
+    (one,) = compare([CELL], results, seeds=(0, 2))
+    assert one.last == ()  # of other seeds
 
 
 def test_every_row_of_the_results_has_its_log_and_belongs_to_a_table() -> None:
