@@ -107,7 +107,7 @@ def test_how_far_all_cells_are_from_the_paper_together() -> None:
     other = replace(CELL, table="cifar-uniform", row="GMP, first layer dense", other_reading=True)
     text = page("cifar-main", [*ours, Comparison(other, (0.0,), (99.0,))])
     assert told in text  # the paper prints one number for both readings
-    assert "Other readings of what the paper did, compared with the same numbers: GMP, first layer dense.\n" in text
+    assert "Other readings of the paper, and trials, compared with the same numbers: GMP, first layer dense.\n" in text
 
 
 def test_rows_that_the_paper_did_not_run_are_named() -> None:

@@ -37,6 +37,8 @@ def runs() -> np.ndarray:
     and after 20 epochs, and the last test accuracy in percent."""
     rows = []
     for recipe, epochs in logs("GraNet (s_i=0.5)"):
+        if recipe.warm_up:
+            continue
         fields = recipe.method_fields
         late = fields["end"] == EPOCH_110["end"]
         losses = [epochs[epoch - 1]["train_loss"] for epoch in (8, 20)]

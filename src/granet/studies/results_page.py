@@ -69,7 +69,7 @@ def _borrowed(comparisons: Sequence[Comparison]) -> list[str]:
 def _readings(comparisons: Sequence[Comparison]) -> list[str]:
     """Which rows have their numbers from another row."""
     rows = dict.fromkeys(one.cell.row for one in comparisons if one.cell.other_reading)
-    told = f"Other readings of what the paper did, compared with the same numbers: {'; '.join(rows)}.\n"
+    told = f"Other readings of the paper, and trials, compared with the same numbers: {'; '.join(rows)}.\n"
     return [told] if rows else []
 
 

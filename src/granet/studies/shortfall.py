@@ -75,7 +75,7 @@ WHY: Mapping[tuple[str, ...], str] = {
     ),
     **{
         (f"GraNet (s_i=0.5){reading}", "resnet50", "cifar100"): _SPARSE_START
-        for reading in ("", ", t_f=110", ", float32", ", t_f=110 and float32")
+        for reading in ("", ", t_f=110", ", float32", ", t_f=110 and float32", ", warm-up")
     },
     ("GMP", "vgg19", "cifar10", "cifar-uniform"): _FIRST_LAYER,
     ("GraNet (s_i=0)", "vgg19", "cifar10", "cifar-uniform"): _FIRST_LAYER,
