@@ -17,7 +17,7 @@ from granet.training.rundir import run_name
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 SPECS = sorted(path for path in FOLDER.rglob("*.toml") if "[[runs]]" in path.read_text(encoding="utf-8"))
-TRAINING_IMAGES = {"digits": 1_086, "cifar10": 45_000, "cifar100": 45_000}
+TRAINING_IMAGES = {"digits": 1_086, "cifar10": 45_000, "cifar100": 50_000}
 
 
 @cache

@@ -22,8 +22,8 @@ from granet.training.recipe import Recipe
 from granet.training.recipe_file import RECIPE_KEYS, check_known, read_recipe_file, recipe_path
 
 _STUDY = {field.name for field in dataclasses.fields(Study)} - {"recipe"}
-_RECIPE = RECIPE_KEYS - {"method", "parent", "seed", "keep", "branch_epoch", "hold"}
-"""Without what the study sets itself."""
+_SET_BY_STUDY = {"method", "parent", "seed", "keep", "branch_epoch", "hold"}
+_RECIPE = RECIPE_KEYS - _SET_BY_STUDY
 _LISTS = _STUDY - {"continue_epochs", "pattern"}
 
 
@@ -39,6 +39,10 @@ def read_study(path: Path) -> tuple[Study, int | None]:
 def _study(path: Path, table: dict[str, Any]) -> Study:
     known = _STUDY | _RECIPE | {"recipe", "packed"}
     for key in table:
+        if key in _SET_BY_STUDY:
+            raise ValueError(
+                f"{key}={table[key]!r}: a study sets it itself; its fields are {', '.join(sorted(_STUDY))}"
+            )
         check_known(key, known)
     base = table.get("recipe")
     if base is not None and not isinstance(base, str):
