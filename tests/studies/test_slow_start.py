@@ -13,6 +13,7 @@ from granet.training import Recipe
 from granet.training.rundir import run_name
 
 ROOT = Path(__file__).parents[2]
+EPOCHS = (2, 4, 8, 12, 20, 30, 40)
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +34,17 @@ def logs(row: str) -> list[tuple[Recipe, list[dict[str, float]]]]:
 
 @pytest.fixture(scope="module")
 def runs() -> np.ndarray:
-    """For each run from s_i = 0.5: its sparsity, if in float32, if pruned until epoch 110, the training loss after 8
-    and after 20 epochs, and the last test accuracy in percent."""
+    """For each run from s_i = 0.5: its sparsity, if in float32, if pruned until epoch 110, the last test accuracy in
+    percent, and the training losses after ``EPOCHS``."""
     rows = []
     for recipe, epochs in logs("GraNet (s_i=0.5)"):
         if recipe.warm_up:
             continue
         fields = recipe.method_fields
         late = fields["end"] == EPOCH_110["end"]
-        losses = [epochs[epoch - 1]["train_loss"] for epoch in (8, 20)]
+        losses = [epochs[epoch - 1]["train_loss"] for epoch in EPOCHS]
         accuracy = 100 * epochs[-1]["test_accuracy"]
-        rows.append([fields["sparsity"], recipe.precision == "float32", late, *losses, accuracy])
+        rows.append([fields["sparsity"], recipe.precision == "float32", late, accuracy, *losses])
     return np.array(rows, dtype=float)
 
 
@@ -56,7 +57,8 @@ def fit(target: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def test_what_a_slow_start_goes_with(runs: np.ndarray, text: str) -> None:
-    sparsity, float32, late, _, loss, accuracy = runs.T
+    sparsity, float32, late, accuracy = runs.T[:4]
+    loss = runs[:, 4 + EPOCHS.index(20)]
     levels = [(sparsity == one).astype(float) for one in np.unique(sparsity)]
     found, error, left = fit(accuracy, loss, late, float32, *levels)
     assert f"Among these {len(runs)} runs" in text
@@ -67,13 +69,13 @@ def test_what_a_slow_start_goes_with(runs: np.ndarray, text: str) -> None:
         f"leaves {left:.2f} points between runs, where a sparsity alone leaves {fit(accuracy, *levels)[2]:.2f}" in text
     )
     faster = -fit(loss, float32, *levels)[0][0]
-    assert f"by starting faster, by {faster:.2f} on average" in text
+    assert f"with a faster start, by {faster:.2f} on average" in text
 
 
 @pytest.mark.parametrize(("float32", "said"), [(0, "in bfloat16"), (1, "in float32 with convolutions in TF32")])
 def test_the_losses_after_eight_epochs(runs: np.ndarray, text: str, float32: int, said: str) -> None:
     words = {5: "five", 8: "eight"}
-    losses = runs[runs[:, 1] == float32, 3]
+    losses = runs[runs[:, 1] == float32, 4 + EPOCHS.index(8)]
     assert f"{losses.min():.1f} to {losses.max():.1f} {said} ({words[len(losses)]} runs)" in text
 
 
@@ -83,3 +85,13 @@ def test_the_losses_of_other_starts(text: str) -> None:
     assert (
         f"the dense network has {dense[0]:.1f}, and RigL at 90 to 98 % has {min(rigl):.1f} to {max(rigl):.1f}" in text
     )
+
+
+def test_the_other_epochs_that_were_looked_at(runs: np.ndarray, text: str) -> None:
+    within = runs.copy()
+    for sparsity in np.unique(runs[:, 0]):
+        within[runs[:, 0] == sparsity] -= runs[runs[:, 0] == sparsity].mean(axis=0)
+    found = [f"{np.corrcoef(losses, within[:, 3])[0, 1]:.2f}" for losses in within.T[4:]]
+    epochs, figures = ([*map(str, one[:-1])] for one in (EPOCHS, found))
+    assert f"after {', '.join(epochs)} and {EPOCHS[-1]} epochs" in text
+    assert f"are {', '.join(figures)} and {found[-1]}." in text
