@@ -18,7 +18,7 @@ EPOCHS = (2, 4, 8, 12, 20, 30, 40)
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return " ".join((ROOT / "docs/studies.md").read_text().split())
+    return " ".join((ROOT / "docs/studies.md").read_text(encoding="utf-8").split())
 
 
 def logs(row: str) -> list[tuple[Recipe, list[dict[str, float]]]]:
