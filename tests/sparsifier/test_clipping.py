@@ -71,6 +71,27 @@ def test_growth_still_sees_the_dense_gradient_where_clipping_makes_new_tensors(k
     assert plain[2].history == sparsifier.history
 
 
+@pytest.mark.parametrize("initial", [0.0, 0.4])
+def test_growth_sees_gradients_of_before_they_were_clipped(kit: Kit, initial: float) -> None:
+    """In layers that are dense as well. With a learning rate of zero only growth could tell that they were clipped."""
+    masks = []
+    for clip in (False, True):
+        model = kit.net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        method = granet.GraNet(sparsity=0.8, initial_sparsity=initial, end=8, every=2, regrow=0.9)
+        sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
+        for batch in kit.batches(2):
+            kit.backward(model, batch)
+            if clip:
+                sparsifier.mask_gradients()
+                torch.nn.utils.clip_grad_value_(model.parameters(), 1e-5)
+            optimizer.step()
+            optimizer.zero_grad()
+        masks.append(sparsifier.masks)
+        assert any(record.regrown for record in sparsifier.history)
+    kit.check_equal(*masks)
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize(
     ("bad_step", "initial"),

@@ -158,7 +158,7 @@ def test_averages_do_not_disturb_a_changing_mask(kit: Kit) -> None:
 
 def test_an_average_becomes_sparse_as_the_readme_says(kit: Kit, tmp_path: Path) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (statement,) = re.findall(r"set it to zero outside `sparsifier\.masks`\s\(`(.*?)`\)", readme)
+    (statement,) = re.findall(r"set it to zero outside `sparsifier\.masks` \(`(.*?)`\)", " ".join(readme.split()))
     run = start(kit)
     average = averaged(kit, run)
     with pytest.raises(ValueError, match="not zero everywhere outside the mask"):

@@ -279,6 +279,92 @@ def test_skipped_updates_do_not_hide_it_either(kit: Kit) -> None:
     assert [record.skipped for record in sparsifier.history] == [True, True, False, False]
 
 
+class Relative(Everywhere):
+    """Finds its step size itself."""
+
+    def __init__(self, params: Any) -> None:
+        torch.optim.Optimizer.__init__(self, params, {"lr": None})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p in self.param_groups[0]["params"]:
+            p.sub_(0.01 * (p.grad - p.grad.mean()))
+
+
+def test_a_learning_rate_may_be_none(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = Relative(model.parameters())
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.8))
+    kit.train(model, optimizer, 3)
+    kit.check_zeros(sparsifier)
+    assert sparsifier.step == 3
+
+
+@pytest.mark.parametrize("still", ["only gradients of zero", "all but another group"])
+def test_steps_that_could_move_nothing_hide_it_neither(kit: Kit, still: str) -> None:
+    """As with an output layer that starts at zero, or with layers that are frozen at first while others train."""
+    model = kit.net()
+    sparse = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    optimizer = Everywhere([{"params": sparse[:-1], "lr": 0.0}, {"params": sparse[-1:]}])
+    sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+    for step, batch in enumerate(kit.batches(STEPS)):
+        optimizer.param_groups[0]["lr"] = 0.02 * (still != "all but another group" or step > 5)
+        optimizer.zero_grad()
+        kit.backward(model, batch)
+        if step < 6 and still == "only gradients of zero":
+            for parameter in sparse:
+                parameter.grad.zero_()
+        optimizer.step()
+        kit.check_zeros(sparsifier)
+
+
+def test_adam_without_a_safe_denominator(kit: Kit) -> None:
+    """It divides zero by zero where there is no gradient."""
+    model = torch.nn.Linear(6, 6)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=0.0)
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.8))
+    for _ in range(3):
+        model(torch.rand(4, 6)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        kit.check_zeros(sparsifier)
+    assert model.weight.isfinite().all()
+
+
+class Sharp(torch.optim.SGD):
+    """Sharpness-aware: climbs along the gradients that are there, and steps by those of the closure."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any]) -> Any:
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        climbs = [0.1 * p.grad for p in parameters]
+        torch._foreach_add_(parameters, climbs)
+        with torch.enable_grad():
+            loss = closure()
+        torch._foreach_sub_(parameters, climbs)
+        super().step()
+        return loss
+
+
+def test_gradients_that_are_used_before_the_closure_can_be_masked(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = Sharp(model.parameters(), lr=0.05, momentum=0.9)
+    sparsifier = granet.sparsify(model, optimizer, METHOD, total_steps=STEPS)
+    for batch in kit.batches(STEPS):
+        kit.backward(model, batch)
+
+        def closure(batch: Any = batch) -> Tensor:
+            kit.check_zeros(sparsifier)  # nothing climbs where weights are off
+            optimizer.zero_grad()
+            return kit.backward(model, batch)
+
+        sparsifier.mask_gradients()
+        optimizer.step(closure)
+        optimizer.zero_grad()
+        kit.check_zeros(sparsifier)
+    kit.check_count(sparsifier)
+
+
 class Flat(torch.optim.Optimizer):
     """Momentum in one row, whose shape does not tell that it belongs to the weights one by one."""
 

@@ -25,8 +25,8 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
 
     Returns whether all copies are finite, a bool tensor, or None if that was not seen on the way.
     """
-    new, old = [], []
-    overflowed: Tensor | None = None
+    new: list[tuple[SparseLayer, Tensor]] = []
+    old: list[tuple[SparseLayer, Tensor]] = []
     for layer in layers:
         grad = layer.weight.grad
         if grad is None:
@@ -34,18 +34,14 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
         elif not layer.has_gradient or layer.gradient_source is None:
             new.append((layer, grad))
         else:
-            # Called again before the same step. A gradient that is masked already adds nothing; one with a new backward
-            # pass in it (the step before was given up) replaces the kept one.
-            fresh = ((grad != 0) & ~layer.mask).any() | layer.mask.all()
-            if layer.gradient_source() is not grad:  # clipped into a new tensor, or all zero after an overflow
-                if overflowed is None:
-                    kept = [other for other in layers if other.has_gradient]
-                    overflowed = ~all_finite(gradients_of(kept), grad.device)
-                fresh |= overflowed.to(grad.device)
+            old.append((layer, grad))  # called again before the same step
+    if old:
+        fresh = _another_pass(layers, old)
+        for layer, grad in old:
             assert layer.gradient is not None
-            layer.gradient = torch.where(fresh, grad, layer.gradient)
-            old.append((grad, layer.mask))
-    zero_inactive(old)
+            layer.gradient = torch.where(fresh.to(grad.device), grad, layer.gradient)
+            layer.gradient_source = weakref.ref(grad)
+        zero_inactive((grad, layer.mask) for layer, grad in old)
     if not new:
         return None
     copies, finite = take_dense([grad for _, grad in new], [layer.mask for layer, _ in new])
@@ -53,6 +49,21 @@ def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
         layer.keep_gradient(copies, place)
         layer.gradient_source = weakref.ref(grad)
     return None if old else finite
+
+
+def _another_pass(layers: Sequence[SparseLayer], old: Sequence[tuple[SparseLayer, Tensor]]) -> Tensor:
+    """Whether gradients that were kept before have been replaced since, as after a step that was given up.
+
+    A new backward pass fills inactive places of one layer or another, while gradients that were only clipped stay
+    masked. Where that cannot tell, it can only be seen that the kept ones overflowed, and, if nothing is inactive, that
+    the tensors are others. Layers are judged together, since growth compares their gradients.
+    """
+    device = old[0][1].device
+    filled = torch.stack([((grad != 0) & ~layer.mask).any().to(device) for layer, grad in old]).any()
+    dense = torch.stack([layer.mask.all().to(device) for layer, _ in old]).all()
+    overflowed = ~all_finite(gradients_of([layer for layer in layers if layer.has_gradient]), device)
+    others = any(layer.gradient_source is None or layer.gradient_source() is not grad for layer, grad in old)
+    return filled | (dense | overflowed if others else dense & overflowed)
 
 
 def with_gradient(layers: Sequence[SparseLayer]) -> list[SparseLayer]:

@@ -157,10 +157,11 @@ class Sparsifier:
             if not self._hidden.leave():
                 raise ValueError(f"method={method_name(self.method)!r}: needs optimizer.step() for what is hidden")
             self._zeros.copy_layer_masks()
+        else:
+            self._zeros.after_step()
         due = self._updates.is_next(self._clock)
         self._updates.remember_gradients(self._clock)
         self._clock = replace(self._clock, step=self._clock.step + 1)
-        self._zeros.after_step(self._updates.history)
         if due:
             self._change_masks(layers_zeroed=self._updates.update(self._clock, self._zeros.write_within_update))
         self._updates.warn_of_skipped()
@@ -202,9 +203,8 @@ class Sparsifier:
             self._hidden.show()  # hidden values and their optimizer state stay
             self._zeros.hold_layers_only()
         else:
-            may_be_sparse = self._updates.target > 0 or not self.method.has_target
             may_change, may_regrow = self._updates.may_change(self._clock), self._updates.may_regrow(self._clock)
-            self._zeros.apply_masks(may_be_sparse, may_change, may_regrow, layers_zeroed)
+            self._zeros.apply_masks(may_change, may_regrow, layers_zeroed)
 
     # State, copies, the end.
 
@@ -273,7 +273,6 @@ class Sparsifier:
             self._net.commit()
             self._drop_hidden()
             self._change_masks()
-            self._zeros.look_after_next_step()  # whatever the target was, there are now zeros to keep
 
     def _drop_hidden(self) -> None:
         if self._hidden is not None:

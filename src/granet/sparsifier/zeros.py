@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, optim
 from torch.optim import LBFGS, Optimizer
 
 from granet.layers import SparseLayer
 from granet.masking import zero_inactive
 from granet.sparsifier.filters import Followers
-from granet.sparsifier.history import History
 from granet.sparsifier.optimizer_state import OptimizerState
+
+ELEMENTWISE = {
+    *(optim.ASGD, optim.Adadelta, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam),
+    *(optim.RMSprop, optim.Rprop, optim.SGD),
+}
+"""Optimizers that move each weight by its own gradient and state alone. Subclasses may do anything."""
 
 
 class Zeros:
     """The zeros of some layers and, where whole filters are dropped, of the parameters that depend on these.
 
-    With masked gradients nearly every optimizer leaves inactive weights at zero. Some still move them (Muon mixes the
-    gradients of a matrix); once that is noticed, the weights are masked after every step. Looking for it makes the host
-    wait for the device, so this is done only after the first step with masks and after the first one with changed
-    masks, once their learning rate is above zero. L-BFGS mixes the gradients of several steps; it is restarted when
-    masks change, so that all of these are masked alike.
+    With masked gradients the optimizers above leave inactive weights at zero. Others may move them, if not at once
+    (Muon mixes the gradients of a matrix), so the weights are masked after each of their steps. L-BFGS also mixes the
+    gradients of several steps; it is restarted when masks change, so that all of these are masked alike.
     """
 
     def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
@@ -29,9 +32,6 @@ class Zeros:
         self._layers = followers.held if followers else list(layers)
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
-        self._leaking = False
-        self._look_due = False
-        self._looks_left = 2
 
     @property
     def masks(self) -> dict[str, Tensor]:
@@ -56,17 +56,16 @@ class Zeros:
         if self._followers is not None:
             self._followers.hold("layers")
 
-    def apply_masks(self, may_be_sparse: bool, may_change: bool, may_regrow: bool, layers_zeroed: bool = False) -> None:
+    def apply_masks(self, may_change: bool, may_regrow: bool, layers_zeroed: bool = False) -> None:
         """Bring weights and optimizer state in line with new masks.
 
-        ``may_be_sparse``: the masks may have zeros; ``may_change``: more updates will come; ``may_regrow``: dropped
-        weights may still return; ``layers_zeroed``: the layers themselves are in line already.
+        ``may_change``: more updates will come; ``may_regrow``: dropped weights may still return; ``layers_zeroed``: the
+        layers themselves are in line already.
         """
         if self._followers is not None:
             self._followers.hold("layers" if may_regrow else "outputs" if may_change else "readers")
         if self._followers is not None or not layers_zeroed:
             self.write()
-        self._look_due = may_be_sparse and self._looks_left > 0
 
     def begin_anew(self) -> None:
         """Masks have changed: let L-BFGS forget the curvature that it saw along weights that are gone.
@@ -76,29 +75,13 @@ class Zeros:
         if isinstance(self._optimizer, LBFGS):
             self._optimizer.state.clear()
 
-    def look_after_next_step(self) -> None:
-        """Check after the next step whether it moved inactive weights, however often that was done before."""
-        self._look_due = True
-
-    def after_step(self, history: History) -> None:
-        """Zero the inactive weights that the optimizer has moved, if it is one that moves them."""
-        if self._look_due and self._rates_above_zero():
-            self._look_due = False
-            records = history.records()
-            if not (records and records[-1].skipped):  # a skipped update changed no mask, so this look did not count
-                self._looks_left -= 1
-            moved = ((layer.weight != 0).greater(layer.mask).any() for layer in self._layers)
-            self._leaking = self._leaking or any(map(bool, moved))
-        if self._leaking:
+    def after_step(self) -> None:
+        """Zero the inactive weights that the optimizer may have moved."""
+        if type(self._optimizer) not in ELEMENTWISE or any(
+            group.get("eps") == 0
+            for group in self._optimizer.param_groups  # 0 / 0 where there is no gradient
+        ):
             self.write()
-
-    def _rates_above_zero(self) -> bool:
-        """Whether the step could move any of the layers: a warm-up may begin with a learning rate of zero."""
-        held = {id(layer.weight) for layer in self._layers}
-        return any(
-            float(group.get("lr", 1.0)) != 0 and any(id(parameter) in held for parameter in group["params"])
-            for group in self._optimizer.param_groups
-        )
 
     def write_within_update(self) -> None:
         """Zero inactive weights of the layers in the middle of an update; what depends on the layers can wait."""
