@@ -1,6 +1,7 @@
 """Means, differences and standard errors against sums written out; pages and README from the files in results/."""
 
 import csv
+import itertools
 import json
 import math
 import statistics
@@ -15,9 +16,10 @@ import torch
 
 from granet.data import load
 from granet.studies.compare import Comparison, SeedDeviations, compare, with_deviations
+from granet.studies.plasticity_table import read_point
 from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import PAGES, Selection
-from granet.studies.results import keep, read_results, row_of
+from granet.studies.results import COLUMNS, keep, read_results, row_of
 from granet.studies.results_page import headline, page
 from granet.studies.shortfall import PROTOCOL, below, section, why
 from granet.studies.tables import Cell, cells
@@ -29,6 +31,8 @@ ROOT = Path(__file__).parents[2]
 CELL = Cell("cifar-main", "GMP", "vgg19", "cifar10", 0.9, 93.0, 0.3)
 TABLES_OF_VGG = ("cifar-main", "cifar-uniform", "retraining", "zoo")
 DENSE = Cell("cifar-main", "Dense", "vgg19", "cifar10", 0.0, 93.85)
+ROW: dict[str, object] = {**dict.fromkeys(COLUMNS, 0.5), "device": "cpu", "torch": "2.10.0"}
+"""Of the results, with a value in each column."""
 
 
 def test_difference_and_its_standard_error() -> None:
@@ -68,7 +72,7 @@ def test_deviations_are_pooled_over_the_cells_of_a_network_and_data_set() -> Non
     ):
         assert all(astuple(one.deviations) == pytest.approx(expected) for one in with_deviations(several, known))
     assert with_deviations(several[:1], [])[0].deviations == SeedDeviations()
-    broken = Comparison(mine, (30.0, 92.0), (83.0, 92.1))
+    broken = Comparison(mine, (91.0, 92.0), (91.0, 92.1), falls=(0.1, 10.1))
     assert with_deviations(several, [*several, broken]) == with_deviations(several, several)
 
 
@@ -177,13 +181,23 @@ def test_cells_below_the_paper_are_told_by_network_and_data_set() -> None:
 
 
 def test_a_cell_of_which_some_runs_broke_down_has_a_deviation_of_its_own() -> None:
-    one = Comparison(CELL, (30.0, 92.0), (83.0, 92.0), deviations=SeedDeviations(0.1, 0.1, 0.0))
+    one = Comparison(CELL, (30.0, 92.0), (83.0, 92.0), falls=(46.0, 0.3), deviations=SeedDeviations(0.1, 0.1, 0.0))
     assert one.own_error == pytest.approx(31.0) and one.at_best_test_epoch.own_error == pytest.approx(4.5)
     assert below([one]) == [one]  # though it is within two standard errors
     slightly = [replace(one, last=(90.0, best)) for best in (95.9, 96.1)]  # 93.0 is the paper's
     assert below(slightly) == slightly[:1]
-    assert [replace(one, last=last).broke_down for last in ((87.0, 92.0), (86.9, 92.0))] == [False, True]
+    assert [replace(one, falls=falls).broke_down for falls in ((), (10.0,), (10.1,))] == [False, False, True]
     assert "| GMP | 61.00, n=2 (-32.00 ± 31.00) |" in page("cifar-main", [one])
+
+
+def test_a_single_run_that_broke_down_has_no_standard_error() -> None:
+    """It says nothing of how far others would end from it, and counts in no mean over cells."""
+    one = Comparison(CELL, (80.0,), (82.0,), falls=(38.0,), deviations=SeedDeviations(0.1, 0.1, 0.1))
+    assert one.own_error is None and below([one]) == [one] and below([replace(one, last=(93.1,))]) == []
+    sound = [replace(one, falls=(0.2,), best_on_test=(best,)) for best in (93.1, 93.5)]
+    text = page("cifar-main", [one, *sound])
+    assert "| GMP | 80.00, n=1 (-13.00) |" in text and "- **VGG-19, CIFAR-10, GMP**: -13.00 at 90%" in text
+    assert "the 2 that we ran too, without those where a run broke down, are +0.30 from it on average" in text
 
 
 def test_every_cell_clearly_below_the_paper_is_explained() -> None:
@@ -198,9 +212,15 @@ def test_results_find_their_cells() -> None:
     assert (one.last, one.best_on_test, one.test_flops) == ((93.5,), (93.6,), ())
     assert "| GMP | 93.50 (93.00) |" in headline([one])
     assert f"93.50, n=1 (+0.50 ± {one.standard_error:.2f})" in page("cifar-main", [one])
-    costs = {"accuracy_last": "93.5", "test_flops": "0.2", "train_flops": "0.3", "sparsity_achieved": "0.9"}
+    costs = {
+        "accuracy_last": "93.5",
+        "test_flops": "0.2",
+        "train_flops": "0.3",
+        "sparsity_achieved": "0.9",
+        "largest_fall": "0.0",
+    }
     (one,) = compare([CELL], {run_name(recipe): costs}, seeds=(1,))
-    assert (one.test_flops, one.train_flops, one.sparsities) == ((0.2,), (0.3,), (0.9,))
+    assert (one.test_flops, one.train_flops, one.sparsities, one.falls) == ((0.2,), (0.3,), (0.9,), (0.0,))
     (one,) = compare([CELL], results, seeds=(0, 2))
     assert one.last == ()  # of other seeds
 
@@ -217,6 +237,9 @@ def test_every_row_of_the_results_has_its_log_and_belongs_to_a_table() -> None:
         assert float(row["accuracy_last"]) == pytest.approx(100 * log["epochs"][-1]["test_accuracy"], abs=0.006)
         chosen = best_on_test([EpochRecord(**epoch) for epoch in log["epochs"]])
         assert float(row["accuracy_as_paper"]) == pytest.approx(100 * chosen.test_accuracy, abs=0.0006)
+        reached = [epoch["train_accuracy"] for epoch in log["epochs"]]
+        falls = [100 * (before - after) for before, after in itertools.pairwise(reached)]
+        assert float(row["largest_fall"]) == pytest.approx(max(0.0, *falls), abs=0.006)
         assert float(row["sparsity_asked"]) == recipe.method_fields.get("sparsity", float(row["sparsity_asked"]))
         off = 0.0005 if row["method"] == "str" else 1e-5  # its thresholds decide
         assert float(row["sparsity_achieved"]) == pytest.approx(float(row["sparsity_asked"]), abs=off)
@@ -235,10 +258,35 @@ def test_the_pages_are_what_the_results_give(name: Name, tmp_path: Path) -> None
             assert (tmp_path / path).read_text() == (ROOT / path).read_text()
 
 
+def test_a_table_tells_what_its_page_shows(tmp_path: Path) -> None:
+    """Of all seeds, also where only the first is asked for; those are counted."""
+    dense = next(cell for cell in cells("zoo") if cell.row == "Dense")
+    runs = [run_name(dense.recipes(seed)[-1]) for seed in (1, 2)]
+    write_rows(tmp_path / "mine.csv", *({"run": run, "accuracy_last": 93.0 + n} for n, run in enumerate(runs)))
+    told = [line for line in TABLES["zoo"](Selection()).lines(tmp_path) if "Dense" in line.split()]
+    assert len(told) == 1 and "0 of 1 seeds" in told[0] and "93.50, n=2" in told[0]
+    told = [line for line in TABLES["zoo"](Selection(seeds=(0, 2))).lines(tmp_path) if "Dense" in line.split()]
+    assert "1 of 2 seeds" in told[0] and "94.00, n=1" in told[0]
+
+
+def test_a_readme_without_a_place_for_the_table_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("Nothing here.\n")
+    with pytest.raises(ValueError, match=r"README\.md: must have the lines"):
+        list(TABLES["cifar-main"](Selection()).write(ROOT / "results", tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_a_damaged_row_of_plasticity_is_named() -> None:
+    row = next(row for row in read_results(ROOT / "results").values() if row.get("difference"))
+    assert read_point(row).difference == float(row["difference"])
+    with pytest.raises(ValueError, match=rf"^plasticity-.*\.csv: run='{row['run']}' has a damaged row .*'abc'"):
+        read_point({**row, "difference": "abc"})
+
+
 def found_run(monkeypatch: pytest.MonkeyPatch, summary: Summary | None, *epochs: tuple[float, float]) -> None:
     """Every recipe finds a run with this outcome, whose epochs had these test accuracies and sparsities."""
     records = [
-        EpochRecord(epoch, 0, 0.0, 0.1, 0.0, 0.0, None, test, sparsity, sparsity)
+        EpochRecord(epoch, 0, 0.0, 0.1, 0.0, 0.3 + 0.2 * (epoch in (1, 3)), None, test, sparsity, sparsity)
         for epoch, (test, sparsity) in enumerate(epochs, start=1)
     ]
     environment = {"device": "cpu", "torch": "2.10.0"}
@@ -256,6 +304,7 @@ def test_a_row_tells_the_last_the_best_and_the_papers_epoch_apart(monkeypatch: p
     row = row_of(recipe, Path())
     assert (row["accuracy_last"], row["accuracy_best"], row["accuracy_as_paper"]) == (92.123, 93.235, 94.346)
     assert (row["test_flops"], row["train_flops"], row["seconds"]) == (0.12346, 0.65432, 12.3)
+    assert row["largest_fall"] == 20.0
     assert (row["sparsity_asked"], row["sparsity_achieved"]) == (0.9, 0.90000123)
     assert (row["method"], row["model"], row["data"]) == ("granet", "digits_net", "digits")
     assert (row["seed"], row["epochs"], row["commit"], row["run"]) == (7, 5, "", "name")
@@ -275,9 +324,17 @@ def test_a_row_of_what_a_run_may_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row_of(narrow, Path()) is None
 
 
-def test_a_file_of_results_names_its_runs(tmp_path: Path) -> None:
-    (tmp_path / "mine.csv").write_text("method,seed\ngmp,0\n")
-    with pytest.raises(ValueError, match=r"^results=.*: mine\.csv has no column 'run'$"):
+def write_rows(path: Path, *rows: dict[str, object]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**ROW, **row} for row in rows)
+
+
+@pytest.mark.parametrize(("text", "lacks"), [("", "method"), ("method,seed\ngmp,0\n", "model")])
+def test_a_file_of_results_has_all_columns(tmp_path: Path, text: str, lacks: str) -> None:
+    (tmp_path / "mine.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"^results=.*: mine\.csv has no column '{lacks}'$"):
         read_results(tmp_path)
 
 
@@ -287,13 +344,43 @@ def test_a_file_of_results_names_its_runs(tmp_path: Path) -> None:
         (b"gmp,1,\xff,b\n", r"mine\.csv is damaged \('utf-8' codec can't decode byte 0xff .*\)"),
         (b"gmp,1", r"mine\.csv, line 3: must have a value for each of the columns"),
         (b"<<<<<<< HEAD\n", r"mine\.csv, line 3: must have a value for each of the columns"),
-        (b"gmp,1,70,b,gmp,2,71,c\n", r"mine\.csv, line 3: must have a value for each of the columns"),
+        (b"gmp" * 40 + b",1" * 40 + b"\n", r"mine\.csv, line 3: must have a value for each of the columns"),
     ],
 )
 def test_a_damaged_file_of_results_is_named(tmp_path: Path, left: bytes, says: str) -> None:
     """Skipped in silence, a run would be trained again, and its row lost."""
-    (tmp_path / "mine.csv").write_bytes(b"method,seed,accuracy_last,run\ngmp,0,69,a\n" + left)
+    path = tmp_path / "mine.csv"
+    write_rows(path, {"run": "a"})
+    path.write_bytes(path.read_bytes() + left)
     with pytest.raises(ValueError, match=f"^results=.*: {says}$"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "allowed"),
+    [
+        ("accuracy_last", "abc", "from 0 to 100"),
+        ("accuracy_last", "", "from 0 to 100"),
+        ("accuracy_last", "nan", "from 0 to 100"),
+        ("accuracy_as_paper", "9353", "from 0 to 100"),
+        ("sparsity_achieved", "-0.1", "from 0 to 1"),
+        ("test_flops", "", "from 0"),
+    ],
+)
+def test_a_number_that_cannot_be_a_result_is_named(tmp_path: Path, column: str, value: str, allowed: str) -> None:
+    write_rows(tmp_path / "mine.csv", {"run": "a", "accuracy_best": "", "train_flops": ""}, {"run": "b", column: value})
+    told = rf"mine\.csv, line 3: {column}='{value}': must be a number {allowed}"
+    with pytest.raises(ValueError, match=f"^results=.*: {told}$"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize("other", ["mine.csv", "other.csv"])
+def test_a_run_that_stands_in_the_results_twice_is_named(tmp_path: Path, other: str) -> None:
+    """Otherwise the last one read would win."""
+    write_rows(tmp_path / "other.csv", {"run": "a"})
+    write_rows(tmp_path / "mine.csv", *[{"run": "a"}] * (1 + (other == "mine.csv")))
+    where = "mine.csv, line 3" if other == "mine.csv" else "other.csv, line 2"
+    with pytest.raises(ValueError, match=rf"{where}: run='a' must stand in the results once; mine\.csv has it too$"):
         read_results(tmp_path)
 
 
@@ -302,7 +389,7 @@ def test_a_file_of_results_holds_the_runs_of_one_device_and_torch(
 ) -> None:
     monkeypatch.setattr("granet.studies.results.log", lambda folder: {})
     for run, device in (("one", "NVIDIA H200 NVL"), ("two", "cpu")):
-        row = {"run": run, "device": device, "torch": "2.10.0+cu130"}
+        row = {**ROW, "run": run, "device": device, "torch": "2.10.0+cu130"}
         monkeypatch.setattr("granet.studies.results.row_of", Mock(return_value=row))
         keep(Recipe(), tmp_path / "runs", tmp_path, "zoo")
     files = {
@@ -315,8 +402,7 @@ def test_a_file_of_results_holds_the_runs_of_one_device_and_torch(
 def test_runs_that_end_at_the_same_moment_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the same table is run in two processes, on a GPU each."""
     monkeypatch.setattr("granet.studies.results.log", lambda folder: {})
-    row = {"device": "cpu", "torch": "2.10.0"}
-    monkeypatch.setattr("granet.studies.results.row_of", lambda recipe, out: {**row, "run": f"run-{recipe.seed}"})
+    monkeypatch.setattr("granet.studies.results.row_of", lambda recipe, out: {**ROW, "run": f"run-{recipe.seed}"})
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda seed: keep(Recipe(seed=seed), tmp_path, tmp_path / "results", "zoo"), range(24)))
     assert set(read_results(tmp_path / "results")) == {f"run-{seed}" for seed in range(24)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,21 @@ def test_the_mean_of_the_paper_is_over_what_it_prints_for_both() -> None:
     rows = {name: [cell(name, 0.9, number, 93.0) for number in numbers] for name, numbers in printed.items()}
     (differences,) = pairs(rows).values()
     assert [text.partition(" (")[2] for text in differences] == ["+0.20)", "+0.00)", "", "", "+0.10)"]
+
+
+def test_a_run_that_broke_down_has_no_part_in_the_mean() -> None:
+    rows = {
+        "GMP": [cell("GMP", 0.9, 93.6, 93.0), cell("GMP", 0.95, 93.5, 93.0)],
+        "GraNet (s_i=0)": [cell("GraNet (s_i=0)", 0.9, 93.8, 93.5), cell("GraNet (s_i=0)", 0.95, 93.7, 64.0)],
+    }
+    assert "broke down" not in pairs_section([0.9, 0.95], rows)
+    rows["GraNet (s_i=0)"][1] = replace(rows["GraNet (s_i=0)"][1], falls=(19.0,))
+    text = pairs_section([0.9, 0.95], rows)
+    told = f"+0.50 ± {DEVIATION * math.sqrt(2):.2f} (+0.20)"
+    assert f"| GraNet (s_i=0) - GMP | {told} | -29.00 (+0.20) | {told} |" in text
+    assert "The mean leaves out the sparsities at which a run broke down." in text
+    only = {row: cells[1:] for row, cells in rows.items()}
+    assert "| GraNet (s_i=0) - GMP | -29.00 (+0.20) | - |" in pairs_section([0.95], only)
 
 
 def test_without_a_pair_there_is_nothing_to_say() -> None:

@@ -65,9 +65,9 @@ def test_what_a_slow_start_goes_with(runs: np.ndarray, text: str) -> None:
     assert f"0.1 higher after 20 epochs goes with {-found[0] / 10:.2f} ± {error[0] / 10:.2f} points less" in text
     assert f"110 instead of 80 with {found[1]:.2f} ± {error[1]:.2f} points more" in text
     assert f"float32 is no better than bfloat16 ({found[2]:+.2f} ± {error[2]:.2f})" in text
-    assert (
-        f"leaves {left:.2f} points between runs, where a sparsity alone leaves {fit(accuracy, *levels)[2]:.2f}" in text
-    )
+    alone = fit(accuracy, *levels)[2]
+    told = f"Runs of one sparsity differ by {alone:.2f} points (standard deviation); with these effects removed, by"
+    assert f"{told} {left:.2f}." in text
     faster = -fit(loss, float32, *levels)[0][0]
     assert f"with a faster start, by {faster:.2f} on average" in text
 

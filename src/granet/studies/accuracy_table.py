@@ -69,10 +69,12 @@ class AccuracyTable:
         keep(recipe, out, results, self.name)
 
     def lines(self, results: Path) -> Iterator[str]:
-        for one in compare(self.cells, read_results(results), self.seeds):
+        done = read_results(results)
+        for one in compare(self.cells, done, self.selection.seeds or SEEDS):  # all that the pages show
             cell = one.cell
-            what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<36}{cell.sparsity:<5.0%}"
-            state = f"{len(one.last)} of {len(self.seeds)} seeds" if cell.recipes(0) else "no recipe"
+            what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<38}{cell.sparsity:<5.0%}"
+            runs = [run_name(recipes[-1]) for seed in self.seeds if (recipes := cell.recipes(seed))]
+            state = f"{sum(run in done for run in runs)} of {len(runs)} seeds" if runs else "no recipe"
             printed = "-" if cell.accuracy is None else f"{cell.accuracy:.2f}"
             yield f"{what}{state:<14}paper {printed:<7}ours {in_words(one)}"
 
@@ -82,13 +84,14 @@ class AccuracyTable:
         if self.readme and not readme.is_file():
             raise ValueError("write=True: must be asked for in the root of a checkout, where README.md is")
         comparisons = compare(cells(self.name), read_results(results), SEEDS)
+        text = with_results(readme.read_text(encoding="utf-8"), comparisons) if self.readme else ""
         path = root / PAGES / f"{self.name}.md"
         yield write_page(path, self.page(self.name, comparisons))
         if self.figure and measured(comparisons):
             self.figure(comparisons, path.with_suffix(".png"))
             yield path.with_suffix(".png")
         if self.readme:
-            yield write_page(readme, with_results(readme.read_text(encoding="utf-8"), comparisons))
+            yield write_page(readme, text)
 
     def _asked(self, cell: Cell) -> bool:
         chosen = ((getattr(self.selection, field), getattr(cell, of_cell)) for field, of_cell in _PARTS.items())

@@ -12,6 +12,8 @@ from granet.studies.tables import ROWS, Cell
 from granet.training.rundir import run_name
 
 PAPER_SEEDS = 3
+BROKEN = 10.0
+"""A run broke down if its training accuracy fell by more points than this from one epoch to the next."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Comparison:
     train_flops: tuple[float, ...] = ()
     sparsities: tuple[float, ...] = ()
     """That the networks ended with."""
+    falls: tuple[float, ...] = ()
+    """By how many points the training accuracy fell from one epoch to the next, at most."""
     deviations: SeedDeviations = SeedDeviations()
     """Over seeds, from :func:`with_deviations`."""
 
@@ -58,13 +62,15 @@ class Comparison:
 
     @property
     def own_error(self) -> float | None:
-        """The standard error of our mean."""
-        return _error_of_mean(statistics.stdev(self.last) if self.broke_down else self.deviations.last, len(self.last))
+        """The standard error of our mean; of a single run that broke down it is not known."""
+        if not self.broke_down:
+            return _error_of_mean(self.deviations.last, len(self.last))
+        return _error_of_mean(statistics.stdev(self.last), len(self.last)) if len(self.last) > 1 else None
 
     @property
     def broke_down(self) -> bool:
         """Whether training broke down for some seeds: the deviations of other cells say nothing about these."""
-        return _far_apart(self.last)
+        return any(fall > BROKEN for fall in self.falls)
 
     @property
     def at_best_test_epoch(self) -> Comparison:
@@ -117,11 +123,13 @@ def _runs(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
 
 def _measured(cell: Cell, names: Sequence[str], results: Mapping[str, Mapping[str, str]]) -> Comparison:
     rows = [results[name] for name in names if name in results]
-    last, best_on_test, inference, training, sparsities = (
+    last, best_on_test, inference, training, sparsities, falls = (
         tuple(float(row[name]) for row in rows if row.get(name))
-        for name in ("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops", "sparsity_achieved")
+        for name in (
+            *("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops", "sparsity_achieved", "largest_fall"),
+        )
     )
-    return Comparison(cell, last, best_on_test, inference, training, sparsities)
+    return Comparison(cell, last, best_on_test, inference, training, sparsities, falls)
 
 
 def with_deviations(comparisons: Sequence[Comparison], known: Sequence[Comparison]) -> list[Comparison]:
@@ -144,8 +152,9 @@ def by_place(comparisons: Iterable[Comparison]) -> dict[tuple[str, str], list[Co
 
 
 def _deviations(cells: Sequence[Comparison]) -> SeedDeviations:
-    last = _pooled([_variance(one.last) for one in cells])
-    best_on_test = _pooled([_variance(one.best_on_test) for one in cells])
+    sound = [one for one in cells if not one.broke_down]
+    last = _pooled([_variance(one.last) for one in sound])
+    best_on_test = _pooled([_variance(one.best_on_test) for one in sound])
     paper = _pooled([(std**2, PAPER_SEEDS - 1) for one in cells if (std := one.cell.own_std) is not None])
     return SeedDeviations(
         paper if last is None else last,
@@ -157,18 +166,9 @@ def _deviations(cells: Sequence[Comparison]) -> SeedDeviations:
 Variance = tuple[float, int]
 """And its degrees of freedom."""
 
-BROKEN = 5.0
-"""If runs of one cell differ by more points than this, some broke down; such a cell has no part in the deviations."""
-
-
-def _far_apart(runs: Sequence[float]) -> bool:
-    return len(runs) > 1 and max(runs) - min(runs) > BROKEN
-
 
 def _variance(runs: Sequence[float]) -> Variance:
-    if len(runs) < 2 or _far_apart(runs):
-        return 0.0, 0
-    return statistics.variance(runs), len(runs) - 1
+    return (statistics.variance(runs), len(runs) - 1) if len(runs) > 1 else (0.0, 0)
 
 
 def _pooled(variances: Sequence[Variance]) -> float | None:

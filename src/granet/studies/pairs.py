@@ -16,25 +16,37 @@ _INTRODUCTION = """\
 What gradual pruning adds to regeneration (RigL has that alone), and regeneration to gradual pruning (GMP): differences
 between the last epochs of our runs with their standard errors, and in parentheses those between the paper's numbers.
 """
+_BROKEN = "The mean leaves out the sparsities at which a run broke down.\n"
 
 
 def pairs_section(columns: Sequence[float], rows: Mapping[str, Sequence[Comparison]]) -> str:
     """A line for each pair of which both were run at some sparsity; empty if there is none."""
     lines = [("", *(f"{column:.0%}" for column in columns), "mean")]
     lines += [(name, *cells) for name, cells in pairs(rows).items()]
-    return f"{_INTRODUCTION}\n{markdown_table(lines)}" if len(lines) > 1 else ""
+    if len(lines) == 1:
+        return ""
+    compared = {row for pair in PAIRS for row in pair}
+    broken = any(one.broke_down for row in compared for one in rows.get(row, ()))
+    return f"{_INTRODUCTION}{_BROKEN if broken else ''}\n{markdown_table(lines)}"
 
 
 def pairs(rows: Mapping[str, Sequence[Comparison]]) -> dict[str, list[str]]:
     """For each pair that was run, by name: the differences at all sparsities, and last their mean."""
     found = {}
     for name, other in PAIRS:
-        both = zip(rows.get(name, ()), rows.get(other, ()), strict=False)
-        each = [(lead(one, two), _printed(one, two)) if one.last and two.last else None for one, two in both]
-        if run := [cell for cell in each if cell]:
-            mean = mean_lead([ours for ours, _ in run]), _mean([printed for _, printed in run])
-            found[f"{name} - {other}"] = [_cell(*cell) if cell else "-" for cell in (*each, mean)]
+        both = list(zip(rows.get(name, ()), rows.get(other, ()), strict=False))
+        run = [pair for pair in both if all(one.last for one in pair)]
+        if run:
+            each = [_cell(lead(*pair), _printed(*pair)) if pair in run else "-" for pair in both]
+            found[f"{name} - {other}"] = [*each, _mean_cell(run)]
     return found
+
+
+def _mean_cell(run: Sequence[tuple[Comparison, Comparison]]) -> str:
+    sound = [pair for pair in run if not any(one.broke_down for one in pair)]
+    if not sound:
+        return "-"
+    return _cell(mean_lead([lead(*pair) for pair in sound]), _mean([_printed(*pair) for pair in sound]))
 
 
 def _printed(one: Comparison, other: Comparison) -> float | None:

@@ -99,7 +99,10 @@ def read_point(row: Mapping[str, str]) -> Point:
     """The point that `PlasticityTable.keep` put into a row of results."""
     kinds = {"float": float, "int": int, "str": str}
     named = ((field.name, kinds[str(field.type)]) for field in dataclasses.fields(Point))
-    return Point(**{name: kind(row[_SAME.get(name, name)]) for name, kind in named})
+    try:
+        return Point(**{name: kind(row[_SAME.get(name, name)]) for name, kind in named})
+    except ValueError as error:
+        raise ValueError(f"{row['file']}: run={row['run']!r} has a damaged row ({error})") from error
 
 
 def logged_records(results: Path, run: str) -> list[EpochRecord]:

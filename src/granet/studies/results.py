@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 from granet.files import read_json, write_text
 from granet.locks import locked
 from granet.training.recipe import Recipe
-from granet.training.records import best_on_test
+from granet.training.records import best_on_test, largest_fall
 from granet.training.rundir import LAYERS, UPDATES, RunDir, read_lines
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ COLUMNS = (
     "accuracy_last",
     "accuracy_best",
     "accuracy_as_paper",
+    "largest_fall",
     "train_flops",
     "test_flops",
     "seconds",
@@ -36,6 +38,14 @@ COLUMNS = (
     "commit",
     "run",
 )
+_LARGEST = {
+    **dict.fromkeys(("accuracy_last", "accuracy_best", "accuracy_as_paper", "largest_fall"), 100.0),
+    **dict.fromkeys(("sparsity_asked", "sparsity_achieved"), 1.0),
+    **dict.fromkeys(("train_flops", "test_flops", "seconds"), math.inf),
+}
+"""Columns of numbers from 0 to this."""
+_MAY_LACK = ("accuracy_best", "train_flops")
+"""A number that some runs do not have."""
 
 
 def row_of(recipe: Recipe, out: Path) -> dict[str, Any] | None:
@@ -58,6 +68,7 @@ def row_of(recipe: Recipe, out: Path) -> dict[str, Any] | None:
         "accuracy_last": round(100 * summary.test_accuracy, 3),
         "accuracy_best": None if best is None else round(100 * best, 3),
         "accuracy_as_paper": round(100 * as_paper.test_accuracy, 3),
+        "largest_fall": round(100 * largest_fall(records), 2),
         "train_flops": None if summary.train_flops is None else round(summary.train_flops, 5),
         "test_flops": round(summary.flops_ratio, 5),
         "seconds": round(summary.seconds, 1),
@@ -95,7 +106,10 @@ def read_log(results: Path, run: str, build: Callable[[Any], T]) -> T | None:
 
 
 def read_results(folder: Path) -> dict[str, dict[str, str]]:
-    """All rows of the result files in a folder by the name of the run, each with the name of its file."""
+    """All rows of the result files in a folder by the name of the run, each with the name of its file.
+
+    ValueError that says where a file is damaged: a run that were passed over would be trained again, and its row lost.
+    """
     found: dict[str, dict[str, str]] = {}
     for path in sorted(folder.glob("*.csv")):
         try:
@@ -103,14 +117,33 @@ def read_results(folder: Path) -> dict[str, dict[str, str]]:
         except UnicodeDecodeError as error:
             raise ValueError(f"results={str(folder)!r}: {path.name} is damaged ({error})") from error
         table = csv.DictReader(io.StringIO(text, newline=""))
+        if lacking := [name for name in COLUMNS if name not in (table.fieldnames or ())]:
+            raise ValueError(f"results={str(folder)!r}: {path.name} has no column {lacking[0]!r}")
         for row in table:
-            if "run" not in row:
-                raise ValueError(f"results={str(folder)!r}: {path.name} has no column 'run'")
-            if None in row or None in row.values():  # a row cut short, or what a merge left there
-                where = f"{path.name}, line {table.line_num}"
-                raise ValueError(f"results={str(folder)!r}: {where}: must have a value for each of the columns")
+            problem = _problem(row)
+            if problem is None and row["run"] in found:
+                problem = f"run={row['run']!r} must stand in the results once; {found[row['run']]['file']} has it too"
+            if problem is not None:
+                raise ValueError(f"results={str(folder)!r}: {path.name}, line {table.line_num}: {problem}")
             found[row["run"]] = row | {"file": path.name}
     return found
+
+
+def _problem(row: Mapping[str | None, str | None]) -> str | None:
+    """What is wrong with a row."""
+    if None in row or None in row.values():  # a row cut short, or what a merge left there
+        return "must have a value for each of the columns"
+    for name, largest in _LARGEST.items():
+        value = row[name]
+        if not value and name in _MAY_LACK:
+            continue
+        try:
+            right = 0 <= float(value or "") <= largest
+        except ValueError:
+            right = False
+        if not right:
+            return f"{name}={value!r}: must be a number {'from 0' if largest == math.inf else f'from 0 to {largest:g}'}"
+    return None
 
 
 def keep(recipe: Recipe, out: Path, results: Path, table: str, more: Mapping[str, Any] | None = None) -> None:

@@ -30,9 +30,9 @@ no numbers here. `-` is not run yet.
 _ERRORS = f"""\
 Standard errors come from two deviations over seeds for all cells of a network and data set: ours, pooled over those of
 every table that we ran with several seeds, and the paper's, over those for which it prints one. So a cell with one seed
-has an error too. Where one of the two is not known the other stands in; without either there is no error. A cell whose
-runs lie more than {BROKEN:.0f} points apart, because training broke down for some seeds, is not pooled and has
-a deviation of its own.
+has an error too. If only one of the two is known, it is used for both; if neither is, no error is given. A cell with
+a run that broke down (its training accuracy fell by more than {BROKEN:.0f} points from one epoch to the next) has no
+part in them: it has a deviation of its own or, with a single seed, no error.
 """
 
 
@@ -125,11 +125,14 @@ def _best_on_test_section(part: Sequence[Comparison]) -> str:
         f"By the paper's protocol, the best test epoch at the final sparsity ({higher}):\n",
         _table(chosen, "method", _cell, every_row=False),
     ]
-    own = [one.difference for one in chosen if one.difference is not None and one.cell.own_std is not None]
-    if len(own) > 1:
+    own = [one for one in chosen if one.difference is not None and one.cell.own_std is not None]
+    sound = [one.difference for one in own if one.difference is not None and not one.broke_down]
+    if len(sound) > 1:
+        which = "" if len(sound) == len(own) else ", without those where a run broke down,"
         parts.append(
-            f"Of the cells that the paper ran itself, the {len(own)} that we ran too are {statistics.mean(own):+.2f}"
-            f" from it on average, with a deviation of {statistics.stdev(own):.2f} between them.\n"
+            f"Of the cells that the paper ran itself, the {len(sound)} that we ran too{which} are"
+            f" {statistics.mean(sound):+.2f} from it on average, with a deviation of {statistics.stdev(sound):.2f}"
+            " between them.\n"
         )
     return "\n".join(parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 
@@ -60,6 +61,11 @@ def best_epoch(records: Sequence[EpochRecord]) -> EpochRecord | None:
 def best_on_test(records: Sequence[EpochRecord]) -> EpochRecord:
     """The epoch that test images would choose: the paper's protocol, only for comparison with the paper."""
     return max(_at_final_sparsity(records), key=lambda record: record.test_accuracy)
+
+
+def largest_fall(records: Sequence[EpochRecord]) -> float:
+    """By how much the training accuracy fell from one epoch to the next, at most: a lot where training broke down."""
+    return max([0.0, *(before.train_accuracy - after.train_accuracy for before, after in pairwise(records))])
 
 
 def _at_final_sparsity(records: Sequence[EpochRecord]) -> list[EpochRecord]:
