@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import granet
 from granet.sparsifier.optimizer_state import fresh_state
@@ -96,3 +97,23 @@ def test_the_first_step_size_of_rprop_is_not_that_of_a_warm_up() -> None:
     (group,) = optimizer.param_groups
     assert group["lr"] == 0.0625
     assert fresh_state(optimizer, group) == {"step_size": 0.5}
+
+
+def test_hooks_for_all_optimizers_see_only_the_users_own() -> None:
+    """What a user's hook does with an optimizer that it does not know is not ours to find out."""
+    seen: list[torch.optim.Optimizer] = []
+
+    def refuse(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        seen.append(optimizer)
+        raise RuntimeError("unknown optimizer")
+
+    handles = [register(refuse) for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook)]
+    try:
+        for kind in (torch.optim.Rprop, torch.optim.Adam, torch.optim.SGD):
+            optimizer = kind([torch.nn.Parameter(torch.ones(2, 2))], lr=0.5)
+            fresh = fresh_state(optimizer, optimizer.param_groups[0])
+            assert fresh == ({"step_size": 0.5} if kind is torch.optim.Rprop else {})
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert not seen
