@@ -20,9 +20,24 @@ ROOT = Path(__file__).parents[1]
 ENTRIES = granet.list_pretrained()
 
 
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"name='vgg20': (the nearest is|there are none yet)"):
-        granet.load_pretrained("vgg20")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "vgg19-cifar10-granet-0.95",  # by its letters it is nearer to one for CIFAR-100
+            "is only the beginning of 'vgg19-cifar10-granet-0.95-from-dense', 'vgg19-cifar10-granet-0.95-from-half'",
+        ),
+        ("vgg19-cifar100-granet-0.95", "is only the beginning of 'vgg19-cifar100-granet-0.95-cosine'"),
+        ("vgg19-cifar10-granet-0.98-form-half", "the nearest is 'vgg19-cifar10-granet-0.98-from-half'"),
+        ("vgg20", "must be one of the names that `granet.list_pretrained()` has"),
+        ("nope", "must be one of the names that `granet.list_pretrained()` has"),
+        ("", "must be one of the names that `granet.list_pretrained()` has"),
+    ],
+)
+def test_an_unknown_name_is_refused(name: str, says: str) -> None:
+    with pytest.raises(ValueError) as error:
+        granet.load_pretrained(name)
+    assert str(error.value) == f"name={name!r}: {says}"
 
 
 @pytest.mark.parametrize("name", [None, 5, ["vgg19"]])

@@ -1,6 +1,10 @@
-"""An error in one line, for a warning or for a line about a run that failed."""
+"""Errors and warnings in one line each, as the command line tells them."""
 
 from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def error_line(error: BaseException) -> str:
@@ -21,3 +25,21 @@ def first_line(error: BaseException) -> str:
     ('shapes do not fit', 'AssertionError')
     """
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Show a warning of ours as an error is shown, without the place in the code; others as ever."""
+    usual = warnings.formatwarning
+
+    def plain(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        ours = issubclass(category, UserWarning) and str(message).startswith("granet: ")
+        return f"{message}\n" if ours else usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual

@@ -85,6 +85,32 @@ def test_every_figure_of_a_run_has_its_row() -> None:
     assert list(never_right.columns[1].cells)[1] == "0.00% (epoch 7)"
 
 
+def test_without_a_validation_part_there_is_no_best_epoch() -> None:
+    run = Summary(0.911, None, None, 0.9, 0.9, 5000, 500, 0.355, 66.6, 0.477)
+    table = results_table({"a": run, "b": run})
+    assert list(table.columns[0].cells)[:2] == ["test accuracy, last epoch", "sparsity asked"] and not table.caption
+    assert list(table.columns[1].cells)[:2] == ["91.10%", "90.000%"]
+    row = {"run": "a", "data": "cifar100", "model": "vgg19", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0}
+    row |= {"seconds": 1.0, "accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2, "settings": ""}
+    swept = sweep_table([row, row], {})
+    assert [column.header for column in swept.columns] == ["method", "sparsity", "seed", "last %", "FLOPs", "seconds"]
+    assert [next(iter(column.cells)) for column in swept.columns] == ["gmp", "90.00%", "0", "93.00", "0.200", "1"]
+    assert swept.caption == "FLOPs of inference, dense = 1"
+
+
+def test_shares_of_the_full_width_network_are_called_so() -> None:
+    run = Summary(0.9, 0.9, 1, 0.9, 0.9, 100, 10, 0.1, 1.0, 0.2)
+    for scaled, dense in ((False, "dense"), (True, "the full-width dense network")):
+        labels = list(results_table({"a": run}, scaled).columns[0].cells)
+        assert labels[-3:-1] == [f"inference FLOPs of {dense}", f"training FLOPs of {dense}"]
+    row = {"run": "a", "data": "digits", "model": "resnet20", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0}
+    row |= {"seconds": 1.0, "accuracy_last": 93.0, "accuracy_best": 92.0, "test_flops": 0.2, "settings": ""}
+    best = "* by validation accuracy, among epochs at the final sparsity"
+    assert sweep_table([row], {}).caption == f"{best}; FLOPs of inference, dense = 1"
+    caption = sweep_table([row, row | {"model": "resnet20 x 0.5"}], {}).caption
+    assert caption == f"{best}; FLOPs of inference, full-width dense network = 1"
+
+
 def test_a_sweep_has_a_bar_for_all_runs_and_one_for_each_that_trains() -> None:
     console, recipe = create_console(), Recipe(epochs=4, stretch=2.5)
     console.file = text = io.StringIO()

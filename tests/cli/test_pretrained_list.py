@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,9 @@ def test_options_say_how_a_network_is_added(
     main(["pretrained", "--add", "run", "--name", "mine", *where, *options])
     how = {"name": "mine", "dtype": rounded, "data_dir": Path("images"), "device": torch.device("cpu")}
     assert given == [(Path("run"), tmp_path, how)]
+
+
+@pytest.mark.parametrize("options", [(), ("--markdown",), ("--folder", "nothere")])
+def test_a_name_is_for_what_is_added(options: tuple[str, ...], refused: Callable[..., str]) -> None:
+    said = refused("pretrained", "--name", "mine", *options)
+    assert said == "granet: name='mine': must be given with add, the run to enter under it\n"

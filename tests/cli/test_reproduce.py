@@ -74,6 +74,20 @@ def test_a_dry_run_lists_every_cell(table: str, tmp_path: Path, capsys: pytest.C
     assert len(lines) >= 10
 
 
+@pytest.mark.parametrize("folder", ["nothere", "../nothere", "afile"])
+def test_a_dry_run_needs_the_folder_that_it_is_given(folder: str, refused: Callable[..., str]) -> None:
+    """Else every run would seem to be missing."""
+    said = refused("reproduce", "cifar-main", "--dry-run", "--results", folder)
+    assert said == f"granet: results={folder!r}: must be a folder with files of results, *.csv\n"
+
+
+def test_results_may_be_kept_in_a_new_folder(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "train_all", lambda *_: iter(()))
+    main(["reproduce", "plasticity", "--device", "cpu", "--results", "new/folder"])
+    assert (tmp_path / "new" / "folder").is_dir()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

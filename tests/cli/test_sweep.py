@@ -183,6 +183,17 @@ def test_results_are_saved_as_runs_are_done_in_the_order_of_the_file(
     assert "12.34" in capsys.readouterr().out  # the paper's
 
 
+@pytest.mark.parametrize(("width", "dense"), [("1.0", "dense"), ("[1.0, 0.5]", "full-width dense network")])
+def test_the_table_says_which_dense_network_shares_are_of(
+    width: str, dense: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text(f'model = "resnet20"\nmethod = "static"\nsparsity = 0.5\nwidth = {width}\n')
+    finished(grid)
+    main(["sweep", str(grid), "--out", str(tmp_path)])
+    assert f"FLOPs of inference, {dense} = 1" in " ".join(capsys.readouterr().out.split())
+
+
 def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For hundreds of them that would take minutes before anything is trained."""
     grid = tmp_path / "grid.toml"

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from granet.cli import main
 from granet.cli.train import Train
-from granet.training import Recipe, Run
+from granet.training import Recipe, Run, RunDir, Summary
 from granet.training.step import evaluate
 
 RECIPE = (
@@ -167,3 +167,23 @@ def test_options_say_how_a_run_is_trained(monkeypatch: pytest.MonkeyPatch, tmp_p
     run = (5, ("digits", images), torch.device("cpu"), tmp_path, 2, ["wandb"])
     assert made == [("threads", 1), run, (7.0,)]
     assert "granet     goes on after epoch 3\n" in text.getvalue()
+
+
+@pytest.mark.parametrize(("width", "dense"), [(None, "dense"), (1.0, "dense"), (0.5, "the full-width dense network")])
+def test_the_table_says_which_dense_network_shares_are_of(
+    width: float | None, dense: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Done:
+        """A run that is finished."""
+
+        summary, epochs_done = Summary(0.9, 0.9, 1, 0.9, 0.9, 100, 10, 0.1, 1.0, 0.2), 30
+
+        def __init__(self, recipe: Recipe, *_: Any, **__: Any) -> None:
+            self.folder = RunDir.find(tmp_path, recipe)
+
+    text = io.StringIO()
+    monkeypatch.setattr("granet.cli.train.Run", Done)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    Train(model="resnet20", width=width, out=tmp_path).run(Console(file=text, width=120))
+    for figure in ("inference", "training"):
+        assert f" {figure} FLOPs of {dense} " in text.getvalue()

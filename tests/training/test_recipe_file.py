@@ -114,7 +114,39 @@ def test_a_recipe_that_comes_with_granet_needs_only_its_name(tmp_path: Path, mon
     assert recipe_path("cifar10-vgg19") == recipe_path(Path("cifar10-vgg19.toml")) == ours
     assert recipe_path("cifar10-vgg19.toml", tmp_path) == ours
     assert Train(recipe=Path("cifar10-vgg19")).whole_recipe() == Train(recipe=ours).whole_recipe()
-    for name in ("mine", "long" * 100):
-        assert recipe_path(name) == Path(name)  # reading it says what is wrong
+    assert recipe_path("mine.toml") == Path("mine.toml")  # reading it says what is wrong
     (tmp_path / "cifar10-vgg19.toml").touch()
     assert recipe_path("cifar10-vgg19.toml") == Path("cifar10-vgg19.toml")  # one's own comes first
+
+
+NO_FILE = "must be a file that can be read (No such file or directory)"
+COMES = "or the name of a recipe that comes with granet"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("cifar10-vgg", f"{NO_FILE}, {COMES}; the nearest is 'cifar10-vgg19'"),
+        ("zoo-digit", f"{NO_FILE}, {COMES}; the nearest is 'zoo-digits'"),
+        ("uniform", f"{NO_FILE}, {COMES}; the nearest is 'studies/uniform'"),
+        ("studies/unifrom", f"{NO_FILE}, {COMES}; the nearest is 'studies/uniform'"),
+        ("nothere", f"{NO_FILE}, {COMES}"),
+        ("long" * 100, f"must be a file that can be read (File name too long), {COMES}"),
+    ],
+)
+def test_a_name_that_is_neither_a_file_nor_comes_with_granet(
+    name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path(), tmp_path):  # where one works, and that of a grid
+        with pytest.raises(ValueError) as error:
+            recipe_path(name, folder)
+        assert str(error.value) == f"recipe={str(folder / name)!r}: {says}"
+
+
+@pytest.mark.parametrize("name", ["cifar10-vgg.toml", "mine/cifar10-vgg", "../uniform", "/cifar10-vgg", "mine.tml"])
+def test_a_path_is_not_taken_for_the_name_of_a_recipe(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert recipe_path(name) == Path(name)  # reading it says what is wrong

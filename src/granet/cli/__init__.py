@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import granet
+from granet.error_line import warnings_in_one_line
 from granet.files import DISK_ERRORS
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def _run(arguments: list[str]) -> None:
         "data": Data,
     }
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
-    parse(commands, arguments).run(create_console())
+    with warnings_in_one_line():
+        parse(commands, arguments).run(create_console())
 
 
 def _write_any_sign() -> None:

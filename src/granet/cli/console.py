@@ -22,6 +22,8 @@ _FLAGS = {
     "takes_pattern": "takes\npatterns",
     "exact_target": "exact\ntarget",
 }
+_BEST = "* by validation accuracy, among epochs at the final sparsity"
+_FULL_WIDTH = "full-width dense network"
 
 
 def create_console() -> Console:
@@ -53,23 +55,28 @@ def watch(console: Console, name: str, records: Iterator[EpochRecord], epochs: i
             yield record
 
 
-def results_table(summaries: Mapping[str, Summary]) -> Table:
-    """One column per run, one row per figure."""
+def results_table(summaries: Mapping[str, Summary], scaled: bool = False) -> Table:
+    """One column per run, one row per figure; of the best epoch if there is a validation part to choose it by.
+
+    If a network is ``scaled``, to another width than 1, shares of dense are not those of a network of its own width.
+    """
     table = Table(title="Results")
     table.add_column("")
     for name in summaries:
         table.add_column(name, justify="right")
     runs = summaries.values()
     table.add_row("test accuracy, last epoch", *(f"{run.test_accuracy:.2%}" for run in runs))
-    table.add_row("test accuracy, best epoch*", *(_best(run) for run in runs))
+    if any(run.best_test_accuracy is not None for run in runs):
+        table.add_row("test accuracy, best epoch*", *(_best(run) for run in runs))
+        table.caption = _BEST
     table.add_row("sparsity asked", *(f"{run.sparsity_asked:.3%}" for run in runs))
     table.add_row("sparsity achieved", *(f"{run.sparsity:.3%}" for run in runs))
     table.add_row("parameters, nonzero", *(f"{run.nonzero:,}" for run in runs))
     table.add_row("parameters, all", *(f"{run.parameters:,}" for run in runs))
-    table.add_row("inference FLOPs of dense", *(f"{run.flops_ratio:.1%}" for run in runs))
-    table.add_row("training FLOPs of dense", *(_share(run.train_flops) for run in runs))
+    dense = f"the {_FULL_WIDTH}" if scaled else "dense"
+    table.add_row(f"inference FLOPs of {dense}", *(f"{run.flops_ratio:.1%}" for run in runs))
+    table.add_row(f"training FLOPs of {dense}", *(_share(run.train_flops) for run in runs))
     table.add_row("seconds", *(f"{run.seconds:.1f}" for run in runs))
-    table.caption = "* by validation accuracy, among epochs at the final sparsity"
     return table
 
 
@@ -137,21 +144,28 @@ def titled(title: str, values: Mapping[str, Any]) -> str:
 
 
 def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float]) -> Table:
-    """One row per finished run, beside the paper's number; a column in which nothing differs goes into the title."""
+    """One row per finished run, beside the paper's number; a column in which nothing differs goes into the title.
+
+    The best epoch has a column if any run has a validation part to choose it by.
+    """
     told, words = split_alike(rows, ("data", "model"))
     words += ["method", "settings"] if any(row["settings"] for row in rows) else ["method"]
     table = Table(title=titled("Results", told))
     for name in words:
         table.add_column(name, overflow="fold")  # cut short, settings would look alike again
     compared = ["paper %"] if paper else []
-    for name in ("sparsity", "seed", "last %", *compared, "best %*", "FLOPs", "seconds"):
+    validated = any(row["accuracy_best"] is not None for row in rows)
+    chosen = ["best %*"] if validated else []
+    for name in ("sparsity", "seed", "last %", *compared, *chosen, "FLOPs", "seconds"):
         table.add_column(name, justify="right")
     for row in rows:
-        best = "-" if row["accuracy_best"] is None else f"{row['accuracy_best']:.2f}"
+        best = ["-" if row["accuracy_best"] is None else f"{row['accuracy_best']:.2f}"] if validated else []
         theirs = [f"{paper[row['run']]:.2f}" if row["run"] in paper else "-"] if paper else []
-        figures = f"{row['sparsity_achieved']:.2%}", str(row["seed"]), f"{row['accuracy_last']:.2f}", *theirs, best
+        figures = f"{row['sparsity_achieved']:.2%}", str(row["seed"]), f"{row['accuracy_last']:.2f}", *theirs, *best
         table.add_row(*(row[name] for name in words), *figures, f"{row['test_flops']:.3f}", f"{row['seconds']:.0f}")
-    table.caption = "* by validation accuracy, among epochs at the final sparsity; FLOPs of inference, dense = 1"
+    scaled = any(" x " in row["model"] for row in rows)  # as `row_of` names a network of another width than 1
+    flops = f"FLOPs of inference, {_FULL_WIDTH if scaled else 'dense'} = 1"
+    table.caption = f"{_BEST}; {flops}" if validated else flops
     return table
 
 

@@ -53,7 +53,7 @@ class Plasticity:
 
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""
-        study, packed = read_study(recipe_path(self.spec))
+        study, packed = read_study(recipe_path(self.spec, field="spec"))
         if self.dry_run:
             list_runs(console, study.recipes(), self.out)
             return

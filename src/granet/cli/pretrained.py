@@ -74,6 +74,8 @@ class PretrainedNetworks:
 
     def run(self, console: Console) -> None:
         """Add what is to be added; then print the page or the list."""
+        if self.name is not None and self.add is None:
+            raise ValueError(f"name={self.name!r}: must be given with add, the run to enter under it")
         if not self.folder.is_dir():
             raise ValueError(f"folder={str(self.folder)!r}: must be a folder")
         if self.add is not None:

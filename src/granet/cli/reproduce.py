@@ -61,6 +61,8 @@ class Reproduce:
         """Write, or train what is missing; then show every cell."""
         if self.write and self.dry_run:
             raise ValueError("write=True: a dry run writes nothing; leave one of the two out")
+        if self.dry_run and self.results != Reproduce.results and not self.results.is_dir():
+            raise ValueError(f"results={str(self.results)!r}: must be a folder with files of results, *.csv")
         chosen = Selection(self.seeds, self.models, self.data, self.rows, self.sparsities)
         table = TABLES[self.table](chosen)
         if self.write:

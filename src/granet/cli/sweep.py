@@ -56,7 +56,7 @@ class Sweep:
 
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""
-        spec = read_spec(recipe_path(self.spec))
+        spec = read_spec(recipe_path(self.spec, field="spec"))
         if self.dry_run:
             list_runs(console, spec.recipes, self.out)
             return

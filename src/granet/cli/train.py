@@ -136,7 +136,8 @@ class Train:
                         raise KeyboardInterrupt
         if importlib.util.find_spec("matplotlib") is None:
             console.print("no curves.png: pip install 'granet[plots]'")
-        console.print(results_table({name: run.summary for name, run in runs.items() if run.summary}))
+        summaries = {name: run.summary for name, run in runs.items() if run.summary}
+        console.print(results_table(summaries, scaled=recipe.width != 1))
         for run in runs.values():
             console.print(f"saved in {run.folder.path}", soft_wrap=True)
 

@@ -6,6 +6,7 @@ Each is a packed file in this folder with an entry in `index.json`; `granet pret
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -53,7 +54,7 @@ def load_pretrained(name: str) -> nn.Module:
     """The trained network of that name, in eval mode on the CPU.
 
     Its input is a batch of images in [0, 1], normalised by the mean and deviation of its data set, which are in
-    docs/pretrained.md. ValueError for an unknown name, with the nearest one.
+    docs/pretrained.md. ValueError for an unknown name, with those that begin so or else the nearest one.
     """
     return load_from(FOLDER, name)
 
@@ -71,8 +72,7 @@ def load_from(folder: Path, name: str) -> nn.Module:
         raise ValueError(f"name={name!r}: must be a name, as `granet.list_pretrained` has them")
     entries = {entry.name: entry for entry in read_index(folder)}
     if name not in entries:
-        near = get_close_matches(name, entries, n=1, cutoff=0)
-        raise ValueError(f"name={name!r}: {f'the nearest is {near[0]!r}' if near else 'there are none yet'}")
+        raise ValueError(f"name={name!r}: {_instead(name, entries)}")
     entry = entries[name]
     path = folder / entry.file
     try:
@@ -89,6 +89,17 @@ def load_from(folder: Path, name: str) -> nn.Module:
 def sha256(path: Path) -> str:
     """Of a file's bytes, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    """What to say of an unknown name. Names that begin so come first: they are of the data set that was asked for."""
+    if not known:
+        return "there are none yet"
+    if name and (begun := [repr(one) for one in known if one.startswith(name)]):
+        return f"is only the beginning of {', '.join(begun)}"
+    if near := get_close_matches(name, known, n=1):
+        return f"the nearest is {near[0]!r}"
+    return "must be one of the names that `granet.list_pretrained()` has"
 
 
 def _entries(values: Any) -> list[Pretrained]:

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from granet.data import load
-from granet.error_line import error_line
+from granet.error_line import error_line, warnings_in_one_line
 from granet.training.checkpoint import kept_path
 from granet.training.feeds import Data, check_workers
 from granet.training.interrupt import stop_signals
@@ -146,7 +146,7 @@ def _child(pipe: Connection, recipe: Recipe, place: Place, threads: int) -> None
         except BrokenPipeError:  # the sweep is gone; that of a run itself is a failure like any other
             raise KeyboardInterrupt from None
 
-    with stop_signals() as stop:
+    with warnings_in_one_line(), stop_signals() as stop:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the sweep passes one signal on
         read = partial(load, recipe.data, data_dir=place.data_dir)
         try:

@@ -93,7 +93,7 @@ def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
     parts = measured(comparisons)
     higher = ", ".join(f"{_higher(part):.2f} ({in_full(*place)})" for place, part in parts.items())
     tables = [*map(headline, parts.values()), _pairs(parts)]
-    tables.append(f"Choosing the epoch as the paper does would add, in the median run: {higher}.")
+    tables.append(f"At its best test epoch, as the paper reports it, the median run would be higher by {higher}.")
     return before + README_BEGIN + "\n" + "\n".join(tables) + "\n" + README_END + after
 
 

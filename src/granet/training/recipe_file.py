@@ -28,6 +28,7 @@ from granet.training.recipe import Recipe, check_type, method_class, takes_paren
 
 RECIPE_KEYS = {item.name for item in dataclasses.fields(Recipe)} - {"method_fields"}
 """Fields of a recipe that files of recipes, grids and studies may set."""
+_FOLDERS = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")  # installed, in a checkout
 _MOST = math.nextafter(1, 0)  # the largest sparsity, so that no field is refused for being above it
 
 
@@ -56,17 +57,17 @@ class RecipeFile:
 
 def find_recipe(name: str) -> Path:
     """The file of a recipe that comes with the project, such as ``cifar10-vgg19``."""
-    here = Path(__file__).parents
-    for folder in (here[1] / "recipes", here[3] / "recipes"):  # installed, or in a checkout
+    for folder in _FOLDERS:
         if os.path.isfile(path := folder / f"{name}.toml"):
             return path
     raise ValueError(f"recipe={name!r}: no such recipe comes with granet")
 
 
-def recipe_path(name: str | Path, folder: Path = Path()) -> Path:
+def recipe_path(name: str | Path, folder: Path = Path(), field: str = "recipe") -> Path:
     """The user's own file of that name, or else the recipe of that name that comes with the project.
 
-    If there is neither, or it cannot be told, it is the first: whoever reads it says what is wrong.
+    If there is neither, or it cannot be told, a path is the first: whoever reads it says what is wrong. A mere name is
+    refused here, with the nearest that comes with the project. ``field`` is what it was given as.
     """
     own = folder / name
     if os.path.exists(own):  # unlike the methods of a path it raises nothing, whatever the name
@@ -74,7 +75,25 @@ def recipe_path(name: str | Path, folder: Path = Path()) -> Path:
     try:
         return find_recipe(str(name).removesuffix(".toml"))
     except ValueError:
+        _check_path(Path(name), own, field)
         return own
+
+
+def _check_path(name: Path, own: Path, field: str) -> None:
+    """ValueError for what cannot be read at ``own``, if its name is like those that come with the project.
+
+    `uniform` means `studies/uniform` too. Any other path is left to whoever reads it.
+    """
+    ours = [path.relative_to(folder).with_suffix("") for folder in _FOLDERS for path in sorted(folder.rglob("*.toml"))]
+    if name.suffix or name.parent not in {Path(), *(one.parent for one in ours)}:
+        return
+    meant = {one.name: one for one in ours} | {one.as_posix(): one for one in ours}
+    near = get_close_matches(name.as_posix(), meant, n=1)
+    told = f"; the nearest is {meant[near[0]].as_posix()!r}" if near else ""
+    try:
+        read_toml(own, field)
+    except ValueError as error:
+        raise ValueError(f"{error}, or the name of a recipe that comes with granet{told}") from error
 
 
 def read_recipe_file(path: Path) -> RecipeFile:
