@@ -123,13 +123,19 @@ def _runs(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
 
 def _measured(cell: Cell, names: Sequence[str], results: Mapping[str, Mapping[str, str]]) -> Comparison:
     rows = [results[name] for name in names if name in results]
-    last, best_on_test, inference, training, sparsities, falls = (
-        tuple(float(row[name]) for row in rows if row.get(name))
-        for name in (
-            *("accuracy_last", "accuracy_as_paper", "test_flops", "train_flops", "sparsity_achieved", "largest_fall"),
-        )
+
+    def column(name: str) -> tuple[float, ...]:
+        return tuple(float(row[name]) for row in rows if row.get(name))
+
+    return Comparison(
+        cell,
+        last=column("accuracy_last"),
+        best_on_test=column("accuracy_as_paper"),
+        test_flops=column("test_flops"),
+        train_flops=column("train_flops"),
+        sparsities=column("sparsity_achieved"),
+        falls=column("largest_fall"),
     )
-    return Comparison(cell, last, best_on_test, inference, training, sparsities, falls)
 
 
 def with_deviations(comparisons: Sequence[Comparison], known: Sequence[Comparison]) -> list[Comparison]:
