@@ -69,13 +69,10 @@ def train(method: granet.Method, monkeypatch: pytest.MonkeyPatch) -> granet.Spar
         steps_per_epoch=2,
         exclude=("4.weight",) if ":" in method.pattern else (),
     )
-    for step in range(20):
+    for _ in range(20):
         model(torch.randn(8, 4, 5, 5)).square().mean().backward()
-        if step < 6:  # inactive weights are looked at after the first step with masks, and with changed ones
+        with NoWaiting(), NoCopies():
             optimizer.step()
-        else:
-            with NoWaiting(), NoCopies():
-                optimizer.step()
         optimizer.zero_grad()
     return sparsifier
 
@@ -115,7 +112,7 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_no_update_makes_the_host_wait(method: granet.Method, monkeypatch: pytest.MonkeyPatch) -> None:
     sparsifier = train(method, monkeypatch)
-    assert [record.step for record in sparsifier.history if record.step > 6]  # there was something to see
+    assert sparsifier.history  # there was something to see
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,10 @@ def titled(title: str, values: Mapping[str, Any]) -> str:
     return " ".join([title, *(f"{name}={value}" for name, value in values.items())])
 
 
-def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float]) -> Table:
+def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float], scaled: bool = False) -> Table:
     """One row per finished run, beside the paper's number; a column in which nothing differs goes into the title.
 
-    The best epoch has a column if any run has a validation part to choose it by.
+    The best epoch has a column if any run has a validation part to choose it by. ``scaled`` as for the table of a run.
     """
     told, words = split_alike(rows, ("data", "model"))
     words += ["method", "settings"] if any(row["settings"] for row in rows) else ["method"]
@@ -163,7 +163,6 @@ def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float]) -
         theirs = [f"{paper[row['run']]:.2f}" if row["run"] in paper else "-"] if paper else []
         figures = f"{row['sparsity_achieved']:.2%}", str(row["seed"]), f"{row['accuracy_last']:.2f}", *theirs, *best
         table.add_row(*(row[name] for name in words), *figures, f"{row['test_flops']:.3f}", f"{row['seconds']:.0f}")
-    scaled = any(" x " in row["model"] for row in rows)  # as `row_of` names a network of another width than 1
     flops = f"FLOPs of inference, {_FULL_WIDTH if scaled else 'dense'} = 1"
     table.caption = f"{_BEST}; {flops}" if validated else flops
     return table

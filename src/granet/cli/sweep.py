@@ -77,7 +77,8 @@ class Sweep:
         finally:
             finished = self._read(spec.recipes, told)
             self._save(list(finished.values()))
-            console.print(sweep_table(list(finished.values()), in_paper(spec.recipes)))
+            scaled = any(recipe.width != 1 for recipe in spec.recipes)
+            console.print(sweep_table(list(finished.values()), in_paper(spec.recipes), scaled))
             console.print(f"saved in {self.out / 'results.csv'}", soft_wrap=True)
 
     def _read(self, recipes: Sequence[Recipe], told: Mapping[str, str]) -> dict[Recipe, dict[str, Any]]:

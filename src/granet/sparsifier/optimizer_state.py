@@ -59,10 +59,9 @@ def fresh_state(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, float]
         try:
             twin = type(optimizer)([weight], **settings)
             if weight not in twin.state:  # made at the first step
+                bare = inspect.unwrap(type(twin).step)  # without torch's hooks for all optimizers: they are the user's
                 with torch.no_grad():
-                    inspect.unwrap(type(twin).step)(
-                        twin
-                    )  # bare of torch's hooks for all optimizers: they are the user's
+                    bare(twin)
         except Exception:  # a stranger's class may raise anything
             return {}
     return {

@@ -77,10 +77,8 @@ class Zeros:
 
     def after_step(self) -> None:
         """Zero the inactive weights that the optimizer may have moved."""
-        if type(self._optimizer) not in ELEMENTWISE or any(
-            group.get("eps") == 0
-            for group in self._optimizer.param_groups  # 0 / 0 where there is no gradient
-        ):
+        divides_by_zero = any(group.get("eps") == 0 for group in self._optimizer.param_groups)  # without a gradient
+        if divides_by_zero or type(self._optimizer) not in ELEMENTWISE:
             self.write()
 
     def write_within_update(self) -> None:

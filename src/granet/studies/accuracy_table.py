@@ -8,7 +8,7 @@ from pathlib import Path
 
 from granet.studies import results_page
 from granet.studies.arrangement import measured
-from granet.studies.compare import Comparison, compare
+from granet.studies.compare import Comparison, compare, run_names
 from granet.studies.reproducible import PAGES, Selection, write_page
 from granet.studies.results import keep, read_results
 from granet.studies.results_figure import against_sparsity
@@ -73,7 +73,7 @@ class AccuracyTable:
         for one in compare(self.cells, done, self.selection.seeds or SEEDS):  # all that the pages show
             cell = one.cell
             what = f"{NAMES[cell.model]:<10}{NAMES[cell.data]:<10}{cell.row:<38}{cell.sparsity:<5.0%}"
-            runs = [run_name(recipes[-1]) for seed in self.seeds if (recipes := cell.recipes(seed))]
+            runs = run_names(cell, self.seeds)
             state = f"{sum(run in done for run in runs)} of {len(runs)} seeds" if runs else "no recipe"
             printed = "-" if cell.accuracy is None else f"{cell.accuracy:.2f}"
             yield f"{what}{state:<14}paper {printed:<7}ours {in_words(one)}"

@@ -109,14 +109,14 @@ def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], see
     known: dict[tuple[str, ...], Comparison] = {}
     for table in ROWS:
         for cell in tables.cells(table):
-            names = _runs(cell, range(PAPER_SEEDS))
+            names = run_names(cell, range(PAPER_SEEDS))
             if names and names not in known:  # a cell that is in several tables counts once
                 known[names] = _measured(cell, names, results)
-    compared = [_measured(cell, _runs(cell, seeds), results) for cell in cells]
+    compared = [_measured(cell, run_names(cell, seeds), results) for cell in cells]
     return with_deviations(compared, list(known.values()))
 
 
-def _runs(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
+def run_names(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
     """The names of the runs that measure it."""
     return tuple(run_name(recipes[-1]) for seed in seeds if (recipes := cell.recipes(seed)))
 

@@ -108,7 +108,7 @@ def read_log(results: Path, run: str, build: Callable[[Any], T]) -> T | None:
 def read_results(folder: Path) -> dict[str, dict[str, str]]:
     """All rows of the result files in a folder by the name of the run, each with the name of its file.
 
-    ValueError that says where a file is damaged: a run that were passed over would be trained again, and its row lost.
+    ValueError that says where a file is damaged: a run that is passed over would be trained again, and its row lost.
     """
     found: dict[str, dict[str, str]] = {}
     for path in sorted(folder.glob("*.csv")):
