@@ -32,13 +32,12 @@ def logs(row: str) -> list[tuple[Recipe, list[dict[str, float]]]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def runs() -> np.ndarray:
+def figures(warm_up: bool) -> np.ndarray:
     """For each run from s_i = 0.5: its sparsity, if in float32, if pruned until epoch 110, the last test accuracy in
     percent, and the training losses after ``EPOCHS``."""
     rows = []
     for recipe, epochs in logs("GraNet (s_i=0.5)"):
-        if recipe.warm_up:
+        if bool(recipe.warm_up) is not warm_up:
             continue
         fields = recipe.method_fields
         late = fields["end"] == EPOCH_110["end"]
@@ -46,6 +45,12 @@ def runs() -> np.ndarray:
         accuracy = 100 * epochs[-1]["test_accuracy"]
         rows.append([fields["sparsity"], recipe.precision == "float32", late, accuracy, *losses])
     return np.array(rows, dtype=float)
+
+
+@pytest.fixture(scope="module")
+def runs() -> np.ndarray:
+    """The figures of the runs without a warm-up."""
+    return figures(warm_up=False)
 
 
 def fit(target: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -95,3 +100,19 @@ def test_the_other_epochs_that_were_looked_at(runs: np.ndarray, text: str) -> No
     epochs, figures = ([*map(str, one[:-1])] for one in (EPOCHS, found))
     assert f"after {', '.join(epochs)} and {EPOCHS[-1]} epochs" in text
     assert f"are {', '.join(figures)} and {found[-1]}." in text
+
+
+def test_the_run_that_tested_it(runs: np.ndarray, text: str) -> None:
+    (run,) = figures(warm_up=True)
+    sparsity, float32, late, accuracy, *losses = run
+    loss, before = losses[EPOCHS.index(20)], runs[:, 4 + EPOCHS.index(20)]
+    levels = np.unique(runs[:, 0])
+    dummies = [(runs[:, 0] == one).astype(float) for one in levels]
+    found = fit(runs[:, 3], before, runs[:, 2], runs[:, 1], *dummies)[0]
+    foretold = float(found @ [loss, late, float32, *(levels == sparsity)])
+    without = runs[(runs[:, :3] == run[:3]).all(axis=1)]
+    assert len(without) == 1
+    assert f"training loss was {loss:.2f} instead of {without[0, 4 + EPOCHS.index(20)]:.2f}" in text
+    assert f"foretell {foretold:.2f} %. It ended at {accuracy:.2f} %" in text
+    assert f"{accuracy - without[0, 3]:.2f} points above the run without" in text
+    assert f"which have at least {before.min():.2f}" in text
