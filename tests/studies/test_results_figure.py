@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from granet.studies.compare import Comparison
 from granet.studies.results_figure import _sparsities, against_sparsity
-from granet.studies.tables import Cell
+from granet.studies.tables import Cell, cells
 
 GMP = Cell("cifar-main", "GMP", "vgg19", "cifar10", 0.9, 93.0)
 SNIP, DENSE = replace(GMP, row="SNIP"), replace(GMP, row="Dense", sparsity=0.0)
@@ -54,3 +55,13 @@ def test_the_dense_network_alone_has_a_panel_only_if_there_is_no_other(
     alone = [Comparison(replace(DENSE, data="cifar100"), (73.5,)), Comparison(replace(GMP, data="cifar100"), ())]
     against_sparsity([*part, *alone], tmp_path / "figure.png")
     assert len(drawn) == panels
+
+
+def test_each_row_of_the_longest_figure_has_a_colour_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[partial[None]] = []
+    monkeypatch.setattr("granet.studies.results_figure._draw", lambda parts, path: drawn.extend(parts))
+    against_sparsity([Comparison(cell, (93.0,)) for cell in cells("cifar-main")], tmp_path / "figure.png")
+    colours = drawn[0].keywords["colours"]
+    assert len(set(colours.values())) == len(colours) == len({cell.row for cell in cells("cifar-main")} - {"Dense"})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Paint = Callable[["Axes"], None]
 
-COLOURS = [f"C{number}" for number in range(10)] + ["black", "gold", "navy", "lime"]
+COLOURS = [f"C{number}" for number in range(10)] + ["black", "gold", "navy", "lime", "teal"]
 MARGIN = 0.2
 """How many accuracy points beyond our own results a panel shows, at least."""
 FAR = 10.0
