@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import suppress
 from typing import cast
 
@@ -136,6 +138,31 @@ def test_compiled_model() -> None:
     mask = torch.tensor([[True] * 4, [False] * 4])
     for masks in ({"0.weight": mask}, {"_orig_mod.0.weight": mask}):
         assert flops(compiled, torch.zeros(1, 4), masks).sparse == 8
+
+
+COMPILES_ITSELF = """
+import torch
+from torch import nn
+from granet.flops import flops
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.compiled = nn.Linear(4, 2), None
+
+    def forward(self, x):
+        self.compiled = self.compiled or torch.compile(lambda x: self.linear(x).relu(), backend="eager")
+        return self.compiled(x)
+
+print(flops(Net(), torch.zeros(1, 4)).dense)
+"""
+
+
+def test_a_model_that_compiles_itself_when_it_first_runs() -> None:
+    """In a fresh process, where nothing has loaded the compiler yet, it must not compile the counter either."""
+    done = subprocess.run([sys.executable, "-c", COMPILES_ITSELF], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "16\n", done.stderr
+    assert "_dynamo" not in done.stderr
 
 
 class Restless(nn.Module):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -28,7 +27,10 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Compiled models and parts of models run as they were written, so that everything in them can be seen."""
-    loaded = "torch._dynamo" in sys.modules  # nothing can be compiled without it, and importing it takes a second
-    with torch.compiler.set_stance("force_eager") if loaded else nullcontext():
+    """Compiled models and parts of models run as they were written, so that everything in them can be seen.
+
+    This loads the compiler, which takes a second: one that is loaded inside, because a model compiles itself when it
+    first runs, would compile what is to see it as well.
+    """
+    with torch.compiler.set_stance("force_eager"):
         yield
