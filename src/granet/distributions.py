@@ -51,8 +51,8 @@ class Uniform:
         open_size = sum(size for i, size in enumerate(sizes) if i not in held)
         if open_size == 0 or left <= 0:
             raise ValueError(
-                f"sparsity={1 - density:.4g}: the layers held denser (last_density={self.last_density}, "
-                f"dense_first={self.dense_first}) alone exceed what it leaves; allow a lower one or exempt fewer layers"
+                f"last_density={self.last_density}, dense_first={self.dense_first}: the layers held denser alone "
+                f"exceed the {density:.4g} of all weights that are to be left; allow more or exempt fewer layers"
             )
         return left / open_size
 

@@ -303,6 +303,11 @@ NAMES = ["lth", "lrr", "one-shot", "sis"]
 WRONG: dict[str, tuple[Any, str]] = {
     "none": (lambda: None, "trained=None: {} needs the state_dict of a finished first run"),
     "a path": (lambda: "run/model.safetensors", "trained=str: {} needs the state_dict"),
+    "nothing": (dict, "trained: {} finds no '0.weight' in it, which is empty; must be the model's own state_dict"),
+    "a whole checkpoint": (
+        lambda: {"model": trained(), "epoch": 3},
+        "trained: {} finds no '0.weight' in it, which begins with 'model'; must be the model's own state_dict",
+    ),
     "a layer missing": (lambda: without("4.weight"), "trained: {} finds no '4.weight' in it"),
     "a buffer missing": (lambda: without("1.running_var"), "trained: {} finds no '1.running_var'"),
     "one too many": (lambda: trained() | {"9.weight": torch.ones(1)}, "trained: {} finds '9.weight' in it"),
