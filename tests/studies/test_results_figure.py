@@ -45,6 +45,18 @@ def test_two_readings_of_a_row_share_the_line_of_the_paper() -> None:
     assert styles == [("-", "C0"), ("-", "C2"), ("-", "C1"), ("--", "C0"), ("--", "C1")]
 
 
+def test_rows_that_the_paper_did_not_run_itself_are_thin() -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    axes = figure.Figure().add_subplot()
+    own = replace(GMP, std=0.1)
+    reading = replace(own, row="GMP, read otherwise", other_reading=True)
+    unprinted = replace(GMP, row="ours alone", accuracy=None)
+    colours = {**COLOURS, reading.row: "C2", unprinted.row: "C3"}
+    _sparsities(axes, [Comparison(cell, (93.5,)) for cell in (own, SNIP, reading, unprinted)], colours)
+    widths = {line.get_color(): line.get_linewidth() for line in axes.lines if line.get_linestyle() == "-"}
+    assert widths["C0"] == widths["C3"] > widths["C1"] == widths["C2"]
+
+
 @pytest.mark.parametrize(("others", "panels"), [((93.0,), 1), ((), 2)])
 def test_the_dense_network_alone_has_a_panel_only_if_there_is_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: tuple[float, ...], panels: int

@@ -30,7 +30,8 @@ FAR = 10.0
 def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
     """A panel for each network and data set: ours as solid lines, the paper's dashed; a colour for each row.
 
-    Where only the dense network was run there is a panel only if there is no other.
+    Rows that the paper did not run itself are thin: other works' numbers, and other readings of its own rows. Where
+    only the dense network was run there is a panel only if there is no other.
     """
     done = dict.fromkeys(one.cell.row for one in comparisons if one.last and one.cell.sparsity > 0)
     colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(done)}
@@ -82,7 +83,7 @@ def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, st
         if any(one.last for one in cells) and printed not in drawn:  # two readings of one row have the same
             drawn.add(printed)
             known = [math.nan if accuracy is None else accuracy for accuracy in printed]
-            axes.plot(places, known, "x--", color=colours[name], alpha=0.5)
+            axes.plot(places, known, "x--", color=colours[name], alpha=0.5, linewidth=_width(cells))
     compared = any(one.cell.accuracy is not None for one in part)
     what = f"{NAMES[part[0].cell.model]} on {NAMES[part[0].cell.data]}"
     axes.set(
@@ -105,7 +106,8 @@ def _ours(
         known = {place: statistics.mean(one.last) for place, one in enumerate(cells) if one.last}
         drawn = {place: accuracy for place, accuracy in known.items() if accuracy > usual - FAR}
         if known:
-            axes.plot(list(drawn), list(drawn.values()), "o-", color=colours[name], label=name)
+            points, heights = list(drawn), list(drawn.values())
+            axes.plot(points, heights, "o-", color=colours[name], label=name, linewidth=_width(cells))
         for place in known.keys() - drawn.keys():
             broken.setdefault(place, []).append(f"{name}: {known[place]:.1f} \N{DOWNWARDS ARROW}")
     for place, lines in broken.items():
@@ -113,6 +115,10 @@ def _ours(
     for one in dense:
         if one.last:
             axes.axhline(statistics.mean(one.last), color="0.5", linewidth=1, label="Dense")
+
+
+def _width(row: Sequence[Comparison]) -> float:
+    return 0.7 if any(one.cell.accuracy is not None and one.cell.own_std is None for one in row) else 2.0
 
 
 def _costs(

@@ -23,6 +23,8 @@ difference from the paper's number with its standard error. `-` is not run yet.
 The paper reports the best test epoch after pruning ended, a mean over three seeds. That chooses by looking at test
 images, so ours is the last epoch; a second table has what the paper's protocol makes of the same runs.
 """
+_LINES = "Solid lines are ours, dashed ones the paper's."
+_THIN = "Thin are rows that the paper did not run itself."
 _UNPRINTED = """\
 Each cell: our test accuracy of the last epoch in percent, mean over n seeds ± its standard error. The paper prints
 no numbers here. `-` is not run yet.
@@ -39,15 +41,12 @@ part in them: it has a deviation of its own or, with a single seed, no error.
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page of one table, with its figure if anything was measured."""
     printed = any(one.cell.accuracy is not None for one in comparisons)
-    parts = [
-        heading(table),
-        _PRINTED if printed else _UNPRINTED,
-        *_borrowed(comparisons),
-        *_readings(comparisons),
-        _ERRORS,
-    ]
+    other = [*_borrowed(comparisons), *_readings(comparisons)]
+    parts = [heading(table), _PRINTED if printed else _UNPRINTED, *other, _ERRORS]
     if measured(comparisons):
         parts.append(f"![accuracy against sparsity]({table}.png)\n")
+        if printed:
+            parts.append(f"{_LINES} {_THIN}\n" if other else f"{_LINES}\n")
     for (model, data), part in by_place(comparisons).items():
         parts.append(f"## {NAMES[model]} on {NAMES[data]}\n")
         parts.append(_table(part, "method", _cell, every_row=True))
