@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 import granet
 from granet.data import load
 from granet.models import create_model
-from granet.studies import jobs
 from granet.studies.jobs import Place
+from granet.studies.jobs.threads import in_threads
 from granet.studies.spec import read_spec
 from granet.training import Recipe, Run, RunDir, Training
 from granet.training.gpu_gate import GATE
@@ -49,7 +49,7 @@ def test_every_method_trains_side_by_side(tmp_path: Path, gpu: torch.device) -> 
         for recipe in read_spec(Path("recipes/zoo-digits.toml")).recipes
         if not recipe.parent
     ]
-    events = list(jobs.in_threads(recipes, Place(gpu, tmp_path), 6, lambda: False))
+    events = list(in_threads(recipes, Place(gpu, tmp_path), 6, lambda: False))
     assert {event.recipe: event.error for event in events if event.record is None} == dict.fromkeys(recipes)
     targets = {info.name for info in granet.list_methods() if info.exact_target}
     for recipe in recipes:
@@ -64,7 +64,7 @@ def _short(recipe: Recipe) -> dict[str, int]:
 
 
 def test_runs_on_streams_equal_runs_alone(tmp_path: Path, gpu: torch.device) -> None:
-    events = list(jobs.in_threads(RECIPES, Place(gpu, tmp_path / "packed"), 4, lambda: False))
+    events = list(in_threads(RECIPES, Place(gpu, tmp_path / "packed"), 4, lambda: False))
     assert [event.error for event in events if event.record is None] == [None] * len(RECIPES)
     for recipe in RECIPES:
         list(Run(recipe, load("digits"), gpu, tmp_path / "alone").epochs())

@@ -16,8 +16,10 @@ import torch
 from safetensors.torch import load_file
 
 from granet.data import load
-from granet.studies import jobs
 from granet.studies.jobs import Place
+from granet.studies.jobs.job import take_next
+from granet.studies.jobs.processes import in_processes
+from granet.studies.jobs.threads import _streams, in_threads
 from granet.training import Recipe, Run, RunDir
 from granet.training.rundir import run_name
 
@@ -29,7 +31,7 @@ RECIPES = [
 RECIPES[2] = Recipe(method="static", method_fields={"sparsity": 0.8}, epochs=2, batch_size=256, seed=3)
 
 
-@pytest.mark.parametrize("how", [jobs.in_processes, jobs.in_threads])
+@pytest.mark.parametrize("how", [in_processes, in_threads])
 def test_runs_side_by_side_equal_runs_alone_and_a_bad_one_fails_alone(tmp_path: Path, how) -> None:
     events = list(how(RECIPES, Place(CPU, tmp_path / "packed"), 2, lambda: False))
     ends = {event.recipe: event.error for event in events if event.record is None}
@@ -55,7 +57,7 @@ def test_a_model_that_is_traced_does_not_disturb_the_others(tmp_path: Path) -> N
         )
         for seed in range(6)
     ]
-    events = jobs.in_threads(recipes, Place(CPU, tmp_path), 3, lambda: False)
+    events = in_threads(recipes, Place(CPU, tmp_path), 3, lambda: False)
     assert [event.error for event in events if event.record is None] == [None] * len(recipes)
 
 
@@ -65,7 +67,7 @@ def test_a_run_that_takes_its_process_down_is_reported_and_the_others_go_on(
     (tmp_path / "deadly.py").write_text("import os, signal\ndef net(**_): os.kill(os.getpid(), signal.SIGKILL)\n")
     monkeypatch.syspath_prepend(tmp_path)
     deadly = Recipe(model="deadly:net", method="dense", method_fields={}, epochs=1)
-    events = jobs.in_processes([deadly, RECIPES[0], RECIPES[2]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
+    events = in_processes([deadly, RECIPES[0], RECIPES[2]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
     ends = {event.recipe: event.error for event in events if event.record is None}
     assert ends == {deadly: "its process ended with code -9", RECIPES[0]: None, RECIPES[2]: None}
 
@@ -78,10 +80,10 @@ def test_a_run_that_ends_because_all_are_to_stop_has_not_failed(
     (tmp_path / "ended.py").write_text(f"import os\ndef net(**_): open({str(stopped)!r}, 'w'); os._exit(255)\n")
     monkeypatch.syspath_prepend(tmp_path)
     ended = Recipe(model="ended:net", method="dense", method_fields={}, epochs=1)
-    assert not list(jobs.in_processes([ended, RECIPES[0]], Place(CPU, tmp_path / "runs"), 1, stopped.exists))
+    assert not list(in_processes([ended, RECIPES[0]], Place(CPU, tmp_path / "runs"), 1, stopped.exists))
 
 
-@pytest.mark.parametrize("how", [jobs.in_processes, jobs.in_threads])
+@pytest.mark.parametrize("how", [in_processes, in_threads])
 def test_a_run_waits_for_its_parent(tmp_path: Path, how) -> None:
     first = replace(RECIPES[0], epochs=1)
     child = replace(first, method="lth", parent=run_name(first))
@@ -95,7 +97,7 @@ def test_a_run_waits_for_its_parent(tmp_path: Path, how) -> None:
     assert not (kept & ~mask).any()
 
 
-@pytest.mark.parametrize("how", [jobs.in_processes, jobs.in_threads])
+@pytest.mark.parametrize("how", [in_processes, in_threads])
 def test_a_run_without_data_or_that_leaves_the_interpreter_fails_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how
 ) -> None:
@@ -106,14 +108,14 @@ def test_a_run_without_data_or_that_leaves_the_interpreter_fails_alone(
     leaving, piping = (replace(RECIPES[0], model=f"{name}:net") for name in ("leaving", "piping"))
     events = how([lost, leaving, piping, RECIPES[0]], Place(CPU, tmp_path / "runs"), 1, lambda: False)
     ends = {event.recipe: event.error for event in events if event.record is None}
-    assert ends[lost].startswith("ValueError: data='nowhere': is unknown") and ends[leaving] == "SystemExit: 3"
+    assert ends[lost].startswith("ValueError: data='nowhere': must be one of") and ends[leaving] == "SystemExit: 3"
     assert ends[piping] == "BrokenPipeError: its own"  # not that of a sweep which is gone
     assert ends[RECIPES[0]] is None
 
 
 def test_threads_end_when_nobody_listens_any_more(tmp_path: Path) -> None:
     recipe = replace(RECIPES[0], epochs=10_000)
-    events = jobs.in_threads([recipe], Place(CPU, tmp_path), 1, lambda: False)
+    events = in_threads([recipe], Place(CPU, tmp_path), 1, lambda: False)
     next(events)
     events.close()
     metrics = RunDir.find(tmp_path, recipe).path / "metrics.jsonl"
@@ -128,10 +130,10 @@ def test_a_branch_waits_only_for_the_state_that_it_starts_from(tmp_path: Path) -
     branch = replace(trunk, method="prune-once", method_fields={"rate": 0.5}, parent=run_name(trunk), keep=())
     branch = replace(branch, branch_epoch=1, hold=1)
     waiting = deque([branch])
-    assert jobs._next(waiting, [trunk], tmp_path) is None
+    assert take_next(waiting, [trunk], tmp_path) is None
     epochs = Run(trunk, load("digits"), CPU, tmp_path).epochs()
     next(epochs)
-    assert jobs._next(waiting, [trunk], tmp_path) is branch
+    assert take_next(waiting, [trunk], tmp_path) is branch
     list(Run(branch, load("digits"), CPU, tmp_path).epochs())
     assert [record.epoch for record in epochs] == [2, 3, 4]
 
@@ -204,5 +206,5 @@ def test_a_sweep_that_is_stopped_and_killed_is_finished_by_the_same_command(tmp_
 
 
 def test_a_single_thread_stays_on_the_default_stream() -> None:
-    (stream,) = jobs._streams(torch.device("cuda"), 1)
+    (stream,) = _streams(torch.device("cuda"), 1)
     assert isinstance(stream, nullcontext)

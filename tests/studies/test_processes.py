@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from granet.studies import jobs
-from granet.studies.jobs import Event, Place
+from granet.studies.jobs import Event, Place, job
+from granet.studies.jobs.processes import INTERRUPTED, _child, in_processes
 from granet.training import Recipe
 
 RECIPES = [Recipe(seed=seed) for seed in range(3)]
-CODES = [(0, []), (jobs.INTERRUPTED, []), (-9, ["its process ended with code -9"])]
+CODES = [(0, []), (INTERRUPTED, []), (-9, ["its process ended with code -9"])]
 
 
 class Process:
@@ -73,10 +73,10 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_as_many_train_at_once_as_are_asked_for(system: System, place: Place) -> None:
-    assert list(jobs.in_processes(RECIPES, place, 1, lambda: False)) == []
+    assert list(in_processes(RECIPES, place, 1, lambda: False)) == []
     assert system.notes == [(what, seed) for seed in range(3) for what in ("start", "join")]
     system.notes.clear()
-    assert list(jobs.in_processes(RECIPES, place, 2, lambda: False)) == []
+    assert list(in_processes(RECIPES, place, 2, lambda: False)) == []
     assert system.notes[:2] == [("start", 0), ("start", 1)] and system.notes.index(("start", 2)) > 2
 
 
@@ -85,20 +85,20 @@ def test_they_share_the_threads(
     system: System, place: Place, packed: int, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    assert list(jobs.in_processes(RECIPES, place, packed, lambda: False)) == []
+    assert list(in_processes(RECIPES, place, packed, lambda: False)) == []
     assert system.threads == each
 
 
 def test_none_is_started_after_a_stop_and_those_that_train_are_told_once(system: System, place: Place) -> None:
     system.goes_on = True
-    events = jobs.in_processes(RECIPES, place, 2, lambda: bool(system.notes))
+    events = in_processes(RECIPES, place, 2, lambda: bool(system.notes))
     assert [event.recipe for event in events] == RECIPES[:1]
     assert system.notes == [("start", 0), ("terminate", 0), ("join", 0)]
 
 
 def test_they_are_ended_when_nobody_listens_any_more(system: System, place: Place) -> None:
     system.goes_on = True
-    events = jobs.in_processes(RECIPES, place, 2, lambda: False)
+    events = in_processes(RECIPES, place, 2, lambda: False)
     assert next(events) in [Event(recipe) for recipe in RECIPES[:2]]
     events.close()
     assert system.notes[2:] == [(what, seed) for what in ("terminate", "join") for seed in (0, 1)]
@@ -109,16 +109,16 @@ def test_only_an_end_that_nobody_asked_for_is_a_failure(
     system: System, place: Place, code: int, errors: list[str]
 ) -> None:
     system.exitcode = code
-    assert [event.error for event in jobs.in_processes(RECIPES[:1], place, 1, lambda: False)] == errors
+    assert [event.error for event in in_processes(RECIPES[:1], place, 1, lambda: False)] == errors
 
 
 def test_a_run_whose_sweep_is_gone_ends_as_if_it_were_told_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: object) -> None:
         raise ValueError("no images")  # what goes wrong cannot be told either
 
-    monkeypatch.setattr(jobs, "Run", lost)
+    monkeypatch.setattr(job, "Run", lost)
     listener, pipe = multiprocessing.Pipe(duplex=False)
     listener.close()
     with pytest.raises(SystemExit) as end:
-        jobs._child(pipe, RECIPES[0], place, torch.get_num_threads())
-    assert end.value.code == jobs.INTERRUPTED
+        _child(pipe, RECIPES[0], place, torch.get_num_threads())
+    assert end.value.code == INTERRUPTED

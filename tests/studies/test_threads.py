@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from granet.studies import jobs
-from granet.studies.jobs import Event, Place
+from granet.studies.jobs import Event, Place, job, threads
+from granet.studies.jobs.threads import in_threads
 from granet.training import Recipe
 from granet.training.rundir import TrainedElsewhere, run_name
 
@@ -36,9 +37,9 @@ class System:
         self.between: Epochs = lambda seed, stop: None
         self.summary: object = None
         self.local = threading.local()
-        monkeypatch.setattr(jobs, "Run", self._run)
-        monkeypatch.setattr(jobs, "load", self._load)
-        monkeypatch.setattr(jobs, "_streams", self._streams)
+        monkeypatch.setattr(job, "Run", self._run)
+        monkeypatch.setattr(threads, "load", self._load)
+        monkeypatch.setattr(threads, "_streams", self._streams)
 
     def _load(self, name: str, data_dir: Path | None = None) -> str:
         self.notes.append(("load", data_dir))
@@ -88,33 +89,33 @@ def test_threads_on_a_gpu_processes_elsewhere(place: Place, monkeypatch: pytest.
 
 
 def test_one_thread_trains_all_in_order_and_reads_the_images_once(system: System, place: Place) -> None:
-    events = list(jobs.in_threads(RECIPES, place, 1, lambda: False))
+    events = list(in_threads(RECIPES, place, 1, lambda: False))
     assert events == [Event(recipe, record) for recipe in RECIPES for record in (1, None)]
     assert system.order() == [(what, seed) for seed in range(3) for what in ("start", "end")]
     assert [note for note in system.notes if note[0] == "load"] == [("load", place.data_dir)]
     assert system.made == [("digits", GPU, place.out, 5, 7.0)] * 3
 
 
-@pytest.mark.parametrize(("packed", "threads"), [(1, 1), (2, 2), (8, 3)])
-def test_no_more_threads_than_runs(system: System, place: Place, packed: int, threads: int) -> None:
+@pytest.mark.parametrize(("packed", "at_once"), [(1, 1), (2, 2), (8, 3)])
+def test_no_more_threads_than_runs(system: System, place: Place, packed: int, at_once: int) -> None:
     """As many train at once, each thread on its own stream."""
-    meeting, streams = threading.Barrier(threads, timeout=SOON), set()
+    meeting, streams = threading.Barrier(at_once, timeout=SOON), set()
 
     def between(seed: int, stop: Callable[[], bool]) -> None:
         streams.add(system.local.stream)
-        if seed < threads:
+        if seed < at_once:
             meeting.wait()
 
     system.between = between
-    errors = [event.error for event in jobs.in_threads(RECIPES, place, packed, lambda: False)]
-    assert errors == [None] * 6 and system.notes[0] == ("streams", (GPU, threads))
-    assert streams == set(range(threads))
+    errors = [event.error for event in in_threads(RECIPES, place, packed, lambda: False)]
+    assert errors == [None] * 6 and system.notes[0] == ("streams", (GPU, at_once))
+    assert streams == set(range(at_once))
 
 
 def test_threads_take_turns_often_while_they_train(system: System, place: Place) -> None:
     before, seen = sys.getswitchinterval(), []
     system.between = lambda seed, stop: seen.append((sys.getswitchinterval(), threading.current_thread().daemon))
-    list(jobs.in_threads(RECIPES[:1], place, 1, lambda: False))
+    list(in_threads(RECIPES[:1], place, 1, lambda: False))
     assert seen == [(pytest.approx(2e-4), True)]  # a daemon: an interpreter that ends does not wait for it
     assert sys.getswitchinterval() == before != pytest.approx(2e-4)
 
@@ -122,7 +123,7 @@ def test_threads_take_turns_often_while_they_train(system: System, place: Place)
 def test_none_is_begun_after_a_stop(system: System, place: Place) -> None:
     stop = threading.Event()
     system.between = lambda seed, _: stop.set()
-    events = list(jobs.in_threads(RECIPES, place, 1, stop.is_set))
+    events = list(in_threads(RECIPES, place, 1, stop.is_set))
     assert events == [Event(RECIPES[0], 1), Event(RECIPES[0])]
     assert system.order() == [("start", 0), ("end", 0)]
 
@@ -136,7 +137,7 @@ def test_a_run_is_told_to_stop_and_that_is_no_failure(system: System, place: Pla
             raise KeyboardInterrupt
 
     system.between = between
-    events = jobs.in_threads(RECIPES, place, 1, asked.is_set)
+    events = in_threads(RECIPES, place, 1, asked.is_set)
     assert next(events) == Event(RECIPES[0], 1)
     asked.set()
     assert list(events) == [] and system.order() == [("start", 0)]
@@ -152,7 +153,7 @@ def test_threads_are_waited_for_when_nobody_listens_any_more(system: System, pla
         raise KeyboardInterrupt
 
     system.between = between
-    events = jobs.in_threads(RECIPES, place, 2, lambda: False)
+    events = in_threads(RECIPES, place, 2, lambda: False)
     assert next(events).record == next(events).record == 1
     events.close()
     assert system.notes.count(("saved", True)) == 2 and len(system.order()) == 2
@@ -161,7 +162,7 @@ def test_threads_are_waited_for_when_nobody_listens_any_more(system: System, pla
 def test_runs_are_chosen_and_built_one_at_a_time(system: System, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds belong to the whole process, and so do the runs that are left."""
     meeting, met = threading.Barrier(2), []
-    choose = jobs._next
+    choose = job.take_next
 
     def meet() -> None:
         try:
@@ -174,9 +175,9 @@ def test_runs_are_chosen_and_built_one_at_a_time(system: System, place: Place, m
         meet()
         return choose(*given)
 
-    monkeypatch.setattr(jobs, "_next", slow_choice)
+    monkeypatch.setattr(threads, "take_next", slow_choice)
     system.build = meet
-    list(jobs.in_threads(RECIPES[:2], place, 2, lambda: False))
+    list(in_threads(RECIPES[:2], place, 2, lambda: False))
     assert met == []
 
 
@@ -201,8 +202,8 @@ def test_children_wait_for_their_parent_and_then_train_at_once(
         waited.wait(0.001)
 
     system.between = between
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=sleep))
-    events = list(jobs.in_threads([*children, parent, other], place, 2, lambda: False))
+    monkeypatch.setattr(threads, "time", SimpleNamespace(sleep=sleep))
+    events = list(in_threads([*children, parent, other], place, 2, lambda: False))
     assert [event.error for event in events] == [None] * 8
     order = system.order()
     assert all(order.index(("end", parent.seed)) < order.index(("start", child.seed)) for child in children)
@@ -215,13 +216,13 @@ def test_a_run_that_another_process_trains_or_has_finished(system: System, place
             raise TrainedElsewhere
 
     system.between, system.summary = between, summary
-    events = list(jobs.in_threads(RECIPES[:2], place, 1, lambda: False))
+    events = list(in_threads(RECIPES[:2], place, 1, lambda: False))
     assert events[1] == Event(RECIPES[0], elsewhere=summary is None) and events[-1] == Event(RECIPES[1])
 
 
 def test_every_thread_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch may hand out one twice."""
-    drawn = iter(range(jobs.POOL))
+    drawn = iter(range(threads.POOL))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=next(drawn) // 2))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream.cuda_stream)
-    assert jobs._streams(GPU, 3) == [0, 1, 2]
+    assert threads._streams(GPU, 3) == [0, 1, 2]
