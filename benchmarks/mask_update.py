@@ -33,6 +33,7 @@ from torch import Tensor
 
 import granet
 from granet.models import create_model
+from timing import described
 
 RETURN_FREED_MEMORY = "MALLOC_MMAP_THRESHOLD_"
 """glibc: blocks of this many bytes or more are mapped one by one, and unmapped when freed."""
@@ -95,7 +96,7 @@ def measure(device: torch.device, repeats: int) -> dict[str, Any]:
     return {
         "weights": sum(weight.numel() for weight in weights),
         "layers": len(weights),
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads",
+        "device": described(device),
         "torch": torch.__version__,
         "ours_ms": 1000 * ours,
         "usual_ms": 1000 * usual,

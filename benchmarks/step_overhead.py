@@ -14,7 +14,6 @@ import argparse
 import json
 import random
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
@@ -22,6 +21,7 @@ from torch.nn import functional
 
 import granet
 from granet.models import create_model
+from timing import described, seconds
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
         rounds.append({name: seconds(steps[name], device) for name in order})
     rounds = rounds[2:]  # after the warm-up
     result = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads",
+        "device": described(device),
         "torch": torch.__version__,
         **{f"{name}_ms": 1000 * statistics.median(times[name] for times in rounds) for name in steps},
         "overhead": statistics.median(times["sparse"] / times["dense"] for times in rounds) - 1,
@@ -71,16 +71,6 @@ def training_step(device: torch.device, is_sparse: bool) -> Callable[[], None]:
         optimizer.step()
 
     return step
-
-
-def seconds(step: Callable[[], None], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    step()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -26,6 +25,7 @@ import torch
 
 from granet.data.dataset import ImageSet
 from granet.training import EpochRecord, Recipe, Training
+from timing import seconds
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def measure(model: str, device: torch.device, options: argparse.Namespace) -> di
     times: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(options.repeats):
         for name in sorted(runs, reverse=bool(repeat % 2)):
-            times[name].append(timed(partial(next, runs[name]), device))
+            times[name].append(seconds(partial(next, runs[name]), device))
     runs.clear()
     result = {f"{name}_ms": 1000 * statistics.median(taken) / options.steps for name, taken in times.items()}
     packed = side_by_side(copies, recipe, images, device, options) if copies else None
@@ -91,7 +91,7 @@ def side_by_side(
         workers = [Worker(replace(recipe, seed=seed), images, device) for seed in range(copies)]
         together = lambda: list(pool.map(Worker.epoch, workers))  # noqa: E731
         together()
-        taken = statistics.median(timed(together, device) for _ in range(options.repeats))
+        taken = statistics.median(seconds(together, device) for _ in range(options.repeats))
     return 1000 * taken / options.steps / copies
 
 
@@ -113,16 +113,6 @@ class Worker:
 
 def epochs(recipe: Recipe, images: ImageSet, device: torch.device) -> Iterator[EpochRecord]:
     return Training(recipe, images, device=device).epochs()
-
-
-def timed(call: Any, device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
 
 
 def random_images(count: int) -> ImageSet:

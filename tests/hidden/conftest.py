@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import granet
+from bits import Parts, differences, flatten
 
 STEPS = 12
 METHODS: dict[str, granet.Method] = {
@@ -26,7 +27,7 @@ OPTIMIZERS: dict[str, Any] = {
 }
 
 
-class Run:
+class Run(Parts):
     """A training; its noise is a function of the step."""
 
     def __init__(
@@ -56,35 +57,12 @@ class Run:
             self.optimizer.step()
         return self
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "sparsifier": self.sparsifier.state_dict(),
-        }
-
-    def tensors(self) -> dict[str, Any]:
+    def tensors(self) -> dict[tuple, Any]:
         """Every value of the state, by its path; tensors are copied."""
         return flatten(self.state())
 
     def zeros(self) -> int:
         return sum(int((layer.weight == 0).sum()) for layer in self.sparsifier.layers.values())
-
-
-def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(value, dict):
-        pairs = list(value.items())
-    elif isinstance(value, list | tuple):
-        pairs = list(enumerate(value))
-    else:
-        return {path: value.detach().clone() if torch.is_tensor(value) else value}
-    return {k: v for key, item in pairs for k, v in flatten(item, f"{path}/{key}").items()}
-
-
-def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """The paths at which two results of ``tensors()`` are not the same bits."""
-    assert a.keys() == b.keys()
-    return [k for k in a if not (torch.equal(a[k], b[k]) if torch.is_tensor(a[k]) else a[k] == b[k])]
 
 
 @pytest.fixture

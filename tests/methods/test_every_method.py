@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import granet
+from bits import Parts, differences
 from granet.flops import TrainingFlops, flops
 
 STEPS, EPOCH, SPARSITY = 12, 2, 0.6
@@ -55,7 +56,7 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
     return x, x.flatten(1)[:, :4].argmax(1)
 
 
-class Run:
+class Run(Parts):
     """A training whose noise is a function of the step; ``steps`` are those taken."""
 
     def __init__(self, method: granet.Method, seed: int = 0) -> None:
@@ -89,11 +90,8 @@ class Run:
             self.take_step()
         return self
 
-    def parts(self) -> dict[str, Any]:
-        return {"model": self.model, "optimizer": self.optimizer, "sparsifier": self.sparsifier}
-
     def state(self) -> dict[str, Any]:
-        return copy.deepcopy({name: part.state_dict() for name, part in self.parts().items()})
+        return copy.deepcopy(super().state())
 
     @property
     def active(self) -> tuple[int, ...]:
@@ -104,17 +102,6 @@ class Run:
         for layer in self.sparsifier.layers.values():
             assert not layer.weight[~layer.mask].any()
         return sum(int((layer.weight == 0).sum()) for layer in self.sparsifier.layers.values())
-
-
-def same(a: Any, b: Any) -> bool:
-    """The same bits, in nested dicts and lists of tensors and plain values."""
-    if isinstance(a, Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b)
 
 
 @every_method
@@ -148,24 +135,23 @@ def test_a_training_goes_on_from_its_state_bit_for_bit(name: str) -> None:
     whole = Run(create(name)).train(7)
     state = whole.state()
     resumed = Run(create(name), seed=5)
-    for part, value in resumed.parts().items():
-        value.load_state_dict(state[part])
+    resumed.load(state)
     resumed.steps = 7
-    assert same(resumed.state(), state)
+    assert not differences(resumed.state(), state)
     for run in (whole, resumed):
         run.train(STEPS - 7).sparsifier.finish()
-    assert same(whole.state(), resumed.state())
+    assert not differences(whole.state(), resumed.state())
 
 
 @every_method
 def test_a_copy_goes_its_own_way(name: str) -> None:
     run = Run(create(name)).train(5)
     twin, before = copy.deepcopy(run), run.state()
-    assert same(twin.state(), before)
+    assert not differences(twin.state(), before)
     twin.train(STEPS - 5).sparsifier.finish()
-    assert same(run.state(), before)
+    assert not differences(run.state(), before)
     run.train(STEPS - 5).sparsifier.finish()
-    assert same(run.state(), twin.state())
+    assert not differences(run.state(), twin.state())
 
 
 def final_state(method: granet.Method, disturbed: set[int]) -> dict[str, Any]:
@@ -208,9 +194,9 @@ def test_training_flops_count_the_dense_gradients_that_are_read(name: str, field
         "always": every_step,
     }[method.dense_gradient]
     undisturbed = final_state(method, set())
-    assert same(undisturbed, final_state(method, every_step - counted))
+    assert not differences(undisturbed, final_state(method, every_step - counted))
     if counted and name != "prune-regrow":  # a net that was dense regrows all it lost, whatever the gradient
-        assert not same(undisturbed, final_state(method, counted))
+        assert differences(undisturbed, final_state(method, counted))
     if name == "vd":
         assert cost.after(STEPS, run.sparsifier.history).ratio == 2 > 1 > passes[0] / report.dense
     else:

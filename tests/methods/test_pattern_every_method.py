@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import granet
+from bits import Parts
 from granet.patterns import Groups, parse_pattern
 
 STEPS = 24
@@ -35,7 +36,7 @@ def taken(name: str, pattern: str) -> bool:
 PAIRS = [(name, pattern) for name in INFOS for pattern in PATTERNS if taken(name, pattern)]
 
 
-class Run:
+class Run(Parts):
     """A small net with norms; the classifier is left out of the pattern."""
 
     def __init__(self, name: str, pattern: str, dtype: torch.dtype = torch.float32, **fields: Any) -> None:
@@ -68,13 +69,6 @@ class Run:
             self.optimizer.step()
             check()
         return self
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "sparsifier": self.sparsifier.state_dict(),
-        }
 
     def dropped(self, name: str) -> Tensor:
         """Which filters of a layer are."""

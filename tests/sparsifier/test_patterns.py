@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import granet
+from bits import Parts, differences
 
 STEPS = 16
 PATTERNS = {"4x1": 0.75, "1x4": 0.75, "filter": 0.5, "2:4": 0.5, "fan-in": 0.75}
@@ -30,7 +31,7 @@ ALL = pytest.mark.parametrize("pattern", PATTERNS)
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
 
 
-class Run:
+class Run(Parts):
     """A small convolutional net with its optimizer and sparsifier; the classifier is left out of the pattern."""
 
     def __init__(
@@ -63,29 +64,6 @@ class Run:
             nn.functional.cross_entropy(self.model(x.to(self.dtype)).float(), x[:, :, 0, 0].argmax(1)).backward()
             self.optimizer.step()
             check()
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "sparsifier": self.sparsifier.state_dict(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.sparsifier.load_state_dict(state["sparsifier"])
-
-
-def leaves(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [leaf for item in value.values() for leaf in leaves(item)]
-    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | tuple) else [value]
-
-
-def same(a: Any, b: Any) -> bool:
-    pairs = zip(leaves(a), leaves(b), strict=True)
-    return all(torch.equal(x, y) if torch.is_tensor(x) else x == y for x, y in pairs)
 
 
 def neurons(name: str, mask: Tensor) -> np.ndarray:
@@ -140,7 +118,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(pattern: str, method: str) ->
     resumed.train(0, 2)  # another run, so that nothing is right by luck
     resumed.load(half)
     resumed.train(7, STEPS)
-    assert same(whole.state(), resumed.state())
+    assert not differences(whole.state(), resumed.state())
 
 
 @ALL
@@ -150,9 +128,9 @@ def test_a_copied_training_goes_the_same_way(pattern: str) -> None:
     twin = copy.deepcopy(run)
     before = copy.deepcopy(run.state())
     twin.train(7, STEPS, lambda: check_pattern(twin.sparsifier))
-    assert same(before, run.state())
+    assert not differences(before, run.state())
     run.train(7, STEPS)
-    assert same(twin.state(), run.state())
+    assert not differences(twin.state(), run.state())
 
 
 @ALL
@@ -184,7 +162,7 @@ def test_the_memory_layout_does_not_matter(pattern: str) -> None:
             run.sparsifier.mask_gradients()
             run.sparsifier.advance()
         masks.append({name: mask.contiguous() for name, mask in run.sparsifier.masks.items()})
-    assert same(*masks)
+    assert not differences(*masks)
 
 
 @pytest.mark.parametrize(("there", "here"), [("1x4", "4x1"), ("fan-in", "filter"), ("4x1", "fan-in")])
@@ -197,7 +175,7 @@ def test_the_state_of_another_pattern_is_refused(there: str, here: str) -> None:
     del state["fields"]  # as it was saved before there were any
     with pytest.raises(ValueError, match=rf"state\['masks'\]\['\d.weight'\]: .*breaks pattern='{here}'"):
         run.sparsifier.load_state_dict(state)
-    assert same(before, run.state())
+    assert not differences(before, run.state())
 
 
 # A dropped filter outputs zero.

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 import granet
+from bits import Parts, differences
 from granet.distributions import kept
 
 STEPS, SAVED = 200, 100
@@ -45,7 +47,7 @@ CASES = [(method, optimizer) for method in METHODS for optimizer in ("sgd", "ada
 CASES += [("granet", "adagrad"), *([("granet", "muon")] if hasattr(torch.optim, "Muon") else [])]
 
 
-class Run:
+class Run(Parts):
     def __init__(self, method: str, optimizer: str, seed: int = 0) -> None:
         torch.manual_seed(seed)
         self.model = nn.Sequential(nn.Linear(10, 24, bias=False), nn.ReLU(), nn.Linear(24, 6, bias=False))
@@ -61,35 +63,6 @@ class Run:
             self.optimizer.zero_grad()
             nn.functional.cross_entropy(self.model(x), x[:, :6].argmax(1)).backward()
             self.optimizer.step()
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "sparsifier": self.sparsifier.state_dict(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.sparsifier.load_state_dict(state["sparsifier"])
-
-
-def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """Every leaf of nested dicts and lists, by its path."""
-    if isinstance(value, dict):
-        pairs = list(value.items())
-    elif isinstance(value, list | tuple):
-        pairs = list(enumerate(value))
-    else:
-        return {path: value}
-    return {k: v for key, item in pairs for k, v in flatten(item, f"{path}/{key}").items()}
-
-
-def differences(a: Any, b: Any) -> list[str]:
-    a, b = flatten(a), flatten(b)
-    assert a.keys() == b.keys()
-    return [k for k in a if not (torch.equal(a[k], b[k]) if torch.is_tensor(a[k]) else a[k] == b[k])]
 
 
 def resume(folder: Path) -> None:
@@ -111,7 +84,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.save(run.state(), folder / f"{method}-{optimizer}.pt")
         run.train(SAVED, STEPS)
         torch.save(run.state(), folder / f"{method}-{optimizer}-whole.pt")
-    subprocess.run([sys.executable, __file__, str(folder)], check=True, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, __file__, str(folder)], env=environment, check=True, timeout=300)
     return folder
 
 

@@ -6,13 +6,13 @@ import copy
 import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import granet
+from bits import Parts, differences
 
 Kit = SimpleNamespace
 STEPS = 16
@@ -33,7 +33,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-class Run:
+class Run(Parts):
     def __init__(self, kit: Kit, name: str, method: str, optimizer: str = "sgd", seed: int = 0) -> None:
         self.kit = kit
         self.model = kit.make(name, seed)
@@ -49,13 +49,6 @@ class Run:
             self.kit.loss(self.model, self.kit.images(8, step)).backward()
             self.optimizer.step()
             check()
-
-    def state(self) -> dict[str, Any]:
-        return {key: getattr(self, key).state_dict() for key in ("model", "optimizer", "sparsifier")}
-
-    def load(self, state: dict[str, Any]) -> None:
-        for key in ("model", "optimizer", "sparsifier"):
-            getattr(self, key).load_state_dict(copy.deepcopy(state[key]))
 
     def check_zeros(self) -> None:
         for name, mask in self.sparsifier.in_use.items():
@@ -74,14 +67,6 @@ class Run:
             for name, mask in self.sparsifier.in_use.items()
             if mask.ndim > 1
         )
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return torch.equal(a, b) if isinstance(a, Tensor) else a == b
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -179,7 +164,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(kit: Kit, method: str, at: in
     resumed.train(0, 2)  # another run, so that nothing is right by luck
     resumed.load(half)
     resumed.train(at, STEPS)
-    assert same(whole.state(), resumed.state())
+    assert not differences(whole.state(), resumed.state())
     assert all(torch.equal(mask, resumed.sparsifier.in_use[name]) for name, mask in whole.sparsifier.in_use.items())
 
 
@@ -190,10 +175,10 @@ def test_a_copied_training_goes_the_same_way(kit: Kit, name: str, how: Callable[
     twin = how(run)
     before = copy.deepcopy(run.state())
     twin.train(LAST - 3, STEPS, twin.check_zeros)
-    assert same(before, run.state())
+    assert not differences(before, run.state())
     assert run.cut == 0 < twin.cut
     run.train(LAST - 3, STEPS)
-    assert same(twin.state(), run.state())
+    assert not differences(twin.state(), run.state())
 
 
 def test_pruning_does_not_look_at_what_will_be_cut(kit: Kit) -> None:
@@ -202,7 +187,7 @@ def test_pruning_does_not_look_at_what_will_be_cut(kit: Kit) -> None:
     runs[1].sparsifier._zeros._followers.readers.clear()
     for run in runs:
         run.train(0, STEPS)
-    assert same(runs[0].sparsifier.masks, runs[1].sparsifier.masks)
+    assert not differences(runs[0].sparsifier.masks, runs[1].sparsifier.masks)
     assert runs[0].cut > 0
 
 
