@@ -109,8 +109,8 @@ def test_the_sparsity_is_exact(scope: str) -> None:
 
 
 def test_hidden_weights_are_ranked_by_magnitude_only() -> None:
-    with pytest.raises(ValueError, match=r"score='lamp': must be one of magnitude"):
-        granet.DPF(sparsity=0.9, score="lamp")
+    with pytest.raises(ValueError, match=r"score='lamp': dpf has no such field"):
+        granet.create_method("dpf", sparsity=0.9, score="lamp")
 
 
 @pytest.mark.filterwarnings("ignore:granet. step 2. a gradient is not finite")

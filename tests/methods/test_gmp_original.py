@@ -141,5 +141,5 @@ def test_a_budget_that_the_dense_first_layer_exceeds_is_refused() -> None:
 
 
 def test_hidden_weights_are_ranked_by_magnitude_only() -> None:
-    with pytest.raises(ValueError, match=r"score='lamp': must be one of magnitude"):
-        granet.GMPOriginal(sparsity=0.9, score="lamp")
+    with pytest.raises(ValueError, match=r"score='lamp': gmp-original has no such field"):
+        granet.create_method("gmp-original", sparsity=0.9, score="lamp")

@@ -74,7 +74,6 @@ def test_a_method_by_name_is_the_one_by_class(name: str) -> None:
 
 GRADUAL = {
     "start": 0, "end": "50%", "every": 1000, "scope": "global", "last_density": 0.2, "dense_first": False,
-    "score": "magnitude",
 }  # fmt: skip
 GROWING = {"initial_sparsity": 0.0, "distribution": None, "regrow": 0.5, "regrow_end": 0.005, "grow_batches": 1}
 DEFAULTS: dict[str, dict[str, object]] = {
@@ -83,9 +82,9 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "dsr": {
         "distribution": "uniform", "every": 200, "end": "100%", "regrow": 0.1, "threshold": 1e-3, "tolerance": 0.1,
     },
-    "gmp": GRADUAL,
+    "gmp": GRADUAL | {"score": "magnitude"},
     "gmp-original": GRADUAL | {"scope": "uniform", "dense_first": True},
-    "granet": GRADUAL | GROWING,
+    "granet": GRADUAL | {"score": "magnitude"} | GROWING,
     "grasp": {"batches": 1, "temperature": 200.0},
     "gs": {"start": "25%", "end": "75%", "rounds": 10},
     "prune-once": {"rate": 0.5, "scope": "global"},

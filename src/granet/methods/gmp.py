@@ -33,14 +33,11 @@ class Gradual(Method):
     """Under the uniform scope, the last layer is never thinner than this."""
     dense_first: bool = False
     """Under the uniform scope, keep the first layer dense."""
-    score: str = "magnitude"
-    """What pruning ranks weights by: ``"magnitude"``, or ``"lamp"``, which also decides how many each layer keeps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("scope", self.scope, ("global", "uniform"))
         check_share("last_density", self.last_density)
-        check_choice("score", self.score, ("magnitude",) if self.hidden else tuple(PRUNE_SCORES))
         if self.dense_first and ":" in self.pattern:
             raise ValueError(
                 f"dense_first=True: must be False with pattern={self.pattern!r}, which thins all layers alike; "
@@ -51,10 +48,6 @@ class Gradual(Method):
     def share(self) -> Distribution | None:
         """How layers share the budget: None when they are ranked together."""
         return None if self.scope == "global" else Uniform(self.last_density, self.dense_first)
-
-    @property
-    def prune_score(self) -> Score:
-        return PRUNE_SCORES[self.score]
 
     def begin(self, net: SparseNet) -> None:
         """Start dense. A final sparsity that the layers cannot reach is refused now, not in the middle of training."""
@@ -91,8 +84,19 @@ class Gradual(Method):
 class GMP(Gradual):
     """Gradual magnitude pruning from a dense start; pruned weights are zeroed and never return."""
 
+    score: str = "magnitude"
+    """What pruning ranks weights by: ``"magnitude"``, or ``"lamp"``, which also decides how many each layer keeps."""
+
     takes_pattern: ClassVar[bool] = True
     regrows: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("score", self.score, tuple(PRUNE_SCORES))
+
+    @property
+    def prune_score(self) -> Score:
+        return PRUNE_SCORES[self.score]
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         net.prune_to(self.target(clock), self.prune_score, self.share)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from granet.checks import check_choice, check_share
 from granet.clock import Clock
 from granet.distributions import distribution
 from granet.methods.base import register
 from granet.methods.by_gradient import GrowsByGradient
-from granet.methods.gmp import Gradual
+from granet.methods.gmp import GMP
 from granet.net import SparseNet
 from granet.schedules import cosine
 from granet.scores import gradient, magnitude
@@ -27,7 +26,7 @@ from granet.scores import gradient, magnitude
     sparse_to_sparse=True,
 )
 @dataclass(frozen=True, kw_only=True)
-class GraNet(GrowsByGradient, Gradual):
+class GraNet(GrowsByGradient, GMP):
     """Gradual pruning with neuroregeneration: prune to s_t, then drop r_t of each layer and regrow by gradient.
 
     ``initial_sparsity`` 0 starts dense; above 0 it starts from a random sparse network. Regeneration goes on after the
@@ -42,8 +41,6 @@ class GraNet(GrowsByGradient, Gradual):
     """How the random start shares its weights among layers; by default ERK, or uniform under the uniform scope."""
     regrow: float = 0.5
     regrow_end: float = 0.005
-
-    takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

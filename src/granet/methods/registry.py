@@ -7,10 +7,10 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from granet.error_line import did_you_mean
 from granet.import_path import imported
 
 if TYPE_CHECKING:
@@ -170,11 +170,8 @@ def find_method(name: str, *others: str) -> MethodInfo:
         _METHODS[name] = dataclasses.replace(known, name=name) if known else MethodInfo(name, cls, _summary(cls), "")
     if not isinstance(name, str) or name not in _METHODS:
         names = (*others, *_METHODS)
-        near = get_close_matches(str(name), names, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(
-            f"method={name!r}: must be one of {', '.join(names)}, or package.module:Class of your own{hint}"
-        )
+        allowed = f"{', '.join(names)}, or package.module:Class of your own{did_you_mean(str(name), names)}"
+        raise ValueError(f"method={name!r}: must be one of {allowed}")
     return _METHODS[name]
 
 

@@ -19,7 +19,7 @@ from granet.scores import gradient, magnitude
 
 @dataclass(frozen=True, kw_only=True)
 class SparseToSparse(Method):
-    """A random sparse network; the active weights move, but each layer keeps its number of them."""
+    """A random sparse network whose active weights move."""
 
     distribution: str = "erk"
     every: Time = 1000

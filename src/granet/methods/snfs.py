@@ -70,8 +70,7 @@ class SNFS(SparseMomentum):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         demand = net.mean_size(momentum)
-        number = (net.counts // net.quanta).double() * self.regrow_ratio(clock)  # of quanta
-        net.drop(torch.ceil(number).long() * net.quanta, magnitude)
+        net.drop_share(self.regrow_ratio(clock), magnitude)
         net.grow(net.share_out(net.lacking(self.sparsity), demand), momentum)
 
     def regrow_ratio(self, clock: Clock) -> float:

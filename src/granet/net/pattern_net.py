@@ -106,7 +106,7 @@ class GroupNet(PatternNet[Groups]):
         This is SRigL's update (Lasby et al., 2023) without its ablation of neurons. Weights just dropped may return.
         """
         self._finish_thinning()
-        moved = self._portion(ratio, rounding)
+        moved = self._portion(ratio, rounding, self._unit_sizes)
         rank(self._scores(drop), self._proposed, "active").select(self.counts - moved)
         self._rank_to_grow(grow).select(moved)
         self.regrown = self.regrown + moved.sum()

@@ -232,11 +232,11 @@ class ProposedMasks:
         """Inactive weights ranked by that score, which may read gradients only if those include inactive weights."""
         return self._rank(score if self.dense_gradients else _without_gradient(score), "inactive")
 
-    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor]) -> Tensor:
-        """That share of each layer's active units, as a number of weights."""
+    def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor], sizes: Tensor) -> Tensor:
+        """That share of each layer's active weights, in whole pieces of these sizes."""
         if not -1e-9 < ratio < 1 + 1e-9:  # a method's own schedule may be off by rounding
             raise ValueError(f"ratio={ratio!r}: must be in [0, 1], a share of the active weights")
-        sizes, share = self._unit_sizes, min(max(float(ratio), 0.0), 1.0)
+        share = min(max(float(ratio), 0.0), 1.0)
         return rounding((self.counts // sizes).double() * share).long() * sizes * self.accept
 
     @property

@@ -59,7 +59,7 @@ class SparseNet(ProposedMasks):
     def prune_share(self, rate: float, score: Score, scope: Scope) -> None:
         """Switch off ``rate`` of the weights that are left: of all layers together (global), or of each (uniform)."""
         if scope == "uniform":
-            self.drop(self._portion(rate, torch.round), score)
+            self.drop_share(rate, score, torch.round)
             return
         left = int(self.counts.sum())
         self.prune_to(1 - kept(left, rate) / self.numel, score)
@@ -112,7 +112,7 @@ class SparseNet(ProposedMasks):
         dropped included; a weight that is dropped and grown at once counts as never off and keeps its value and
         optimizer state.
         """
-        moved = self._portion(ratio, rounding)
+        moved = self._portion(ratio, rounding, self._unit_sizes)
         self._begin_thinning(drop)
         self.counts = self.counts - moved
         self._grow(moved, grow)  # there is room for as many as have gone
@@ -128,6 +128,10 @@ class SparseNet(ProposedMasks):
         self._begin_thinning(score)
         self.counts = self.counts - going
         return going
+
+    def drop_share(self, ratio: float, score: Score, rounding: Callable[[Tensor], Tensor] = torch.ceil) -> Tensor:
+        """As :meth:`drop`, ``ratio`` of each layer's active weights, in whole quanta."""
+        return self.drop(self._portion(ratio, rounding, self.quanta), score)
 
     @torch.no_grad()
     def remove(self, where: Sequence[Tensor]) -> Tensor:
