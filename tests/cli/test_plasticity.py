@@ -62,7 +62,7 @@ def test_each_measure_and_scope_has_its_own_points(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if draws else None)
     monkeypatch.setattr("granet.cli.plasticity.summary_table", shown)
     monkeypatch.setattr("granet.studies.plasticity_figure.write_figure", drawn)
-    Plasticity(Path("study.toml"), out=tmp_path)._write(Console(file=io.StringIO()), STUDY, POINTS)
+    Plasticity(spec=Path("study.toml"), out=tmp_path)._write(Console(file=io.StringIO()), STUDY, POINTS)
     assert tables == [("plasticity", POINTS[:3]), ("final", POINTS[3:])]
     assert (tmp_path / "plasticity.csv").read_text().count("\n") == 5
     assert (tmp_path / "plasticity.html").exists() == draws

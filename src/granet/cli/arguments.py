@@ -7,10 +7,11 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
-from difflib import get_close_matches
 from typing import TypeVar
 
 import tyro
+
+from granet.error_line import did_you_mean
 
 C = TypeVar("C")
 
@@ -22,8 +23,7 @@ def parse(commands: Mapping[str, Callable[..., C]], arguments: Sequence[str]) ->
     _refuse_empty(arguments)
     name = arguments[0] if arguments else ""
     if name not in commands and not name.startswith("-"):
-        near = get_close_matches(name, commands, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        hint = did_you_mean(name, commands)
         raise ValueError(f"command={name!r}: must be one of {', '.join(commands)}{hint}; see granet --help")
     said = io.StringIO()
     try:

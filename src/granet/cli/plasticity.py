@@ -12,7 +12,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from granet.cli.device import choose_device, choose_packed, choose_threads
-from granet.cli.many_runs import list_runs, train_all
+from granet.cli.many_runs import ManyRuns, list_runs, train_all
 from granet.data import load
 from granet.files import make_folder, write_text, writing_to
 from granet.studies.jobs import Place
@@ -23,8 +23,8 @@ from granet.training.recipe_file import recipe_path
 from granet.training.rundir import RunDir
 
 
-@dataclass(frozen=True)
-class Plasticity:
+@dataclass(frozen=True, kw_only=True)
+class Plasticity(ManyRuns):
     """Measure pruning plasticity: how well a net recovers from one-shot pruning, at every stage of its training.
 
     Pre-trains at several sparsities, keeps checkpoints, prunes each at several rates with and without regeneration, and
@@ -37,19 +37,6 @@ class Plasticity:
     """The file, or the name of one that comes with granet, such as `studies/plasticity-digits`."""
     out: Path = Path("runs/plasticity")
     """Where the run folders, the numbers and the figures go."""
-    packed: int | None = None
-    """Runs at once. By default what the file says, else one process per CPU core, or five streams of a GPU."""
-    data_dir: Path | None = None
-    """Where the files of image sets are; by default the folder that GRANET_DATA names, else
-    ~/.cache/granet."""
-    device: str | None = None
-    """Where to train: `cpu`, `cuda`, `cuda:1` ... By default the CPU for the digits, else a GPU if there is one."""
-    threads: int | None = None
-    """CPU threads of all runs together."""
-    checkpoint_every: float = 60.0
-    """Seconds between checkpoints of a run."""
-    dry_run: bool = False
-    """Only list the runs and how far each is."""
 
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""

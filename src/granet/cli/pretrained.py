@@ -65,8 +65,7 @@ class PretrainedNetworks:
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """How its weights are stored."""
     data_dir: Path | None = None
-    """Where the files of image sets are; by default the folder that GRANET_DATA names, else
-    ~/.cache/granet."""
+    """Where the image files are; by default in the folder that GRANET_DATA names, else in ~/.cache/granet."""
     device: str | None = None
     """Where to measure; by default a GPU if there is one."""
     folder: Path = FOLDER

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from granet.cli.device import choose_device, choose_packed
 from granet.cli.many_runs import train_all
@@ -19,6 +19,11 @@ from granet.studies.registry import TABLES, Name
 from granet.studies.reproducible import Selection, Table, check_write
 from granet.studies.results import read_results
 
+_TABLE = (
+    "Which table: the main one on CIFAR, every method once, uniform instead of global pruning, retraining of found "
+    "networks, their masks from fresh weights, what goes past the paper, pruning plasticity, or the budgets of layers."
+)
+
 
 @dataclass(frozen=True)
 class Reproduce:
@@ -28,9 +33,7 @@ class Reproduce:
     command goes on with the rest. Options choose a part of the table.
     """
 
-    table: Annotated[Name, Positional]
-    """Which table: the main one on CIFAR, every method once, uniform instead of global pruning, retraining of found
-    networks, their masks from fresh weights, what goes past the paper, pruning plasticity, or the budgets of layers."""
+    table: Annotated[Name, Positional, arg(help=_TABLE)]
     seeds: tuple[int, ...] = ()
     """One run for each; by default 0, 1 and 2, for `zoo` and `plasticity` only 0."""
     models: tuple[str, ...] = ()
@@ -52,8 +55,7 @@ class Reproduce:
     packed: int | None = None
     """Runs at once; by default one per CPU core, or some on a GPU."""
     data_dir: Path | None = None
-    """Where the files of the image sets are; by default the folder that GRANET_DATA names, else
-    ~/.cache/granet."""
+    """Where the image files are; by default in the folder that GRANET_DATA names, else in ~/.cache/granet."""
     device: str | None = None
     """Where to train; by default a GPU if there is one."""
 

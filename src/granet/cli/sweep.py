@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from granet.cli.console import sweep_table
 from granet.cli.device import choose_device, choose_packed, choose_threads
-from granet.cli.many_runs import list_runs, train_all
+from granet.cli.many_runs import ManyRuns, list_runs, train_all
 from granet.data import load
 from granet.files import make_folder, writing_to
 from granet.studies.jobs import Place
@@ -24,8 +24,8 @@ from granet.training import Recipe
 from granet.training.recipe_file import recipe_path
 
 
-@dataclass(frozen=True)
-class Sweep:
+@dataclass(frozen=True, kw_only=True)
+class Sweep(ManyRuns):
     """Train a grid of runs, several at a time on one device.
 
     The grid is a TOML file: keys are fields of a recipe or a method, lists are crossed, `[[runs]]` begins a further
@@ -38,21 +38,8 @@ class Sweep:
     """The file, or the name of one that comes with granet, such as `zoo-digits`."""
     out: Path = Path("runs")
     """Where the run folders and `results.csv` go."""
-    packed: int | None = None
-    """Runs at once. By default what the file says, else one process per CPU core, or five streams of a GPU."""
-    data_dir: Path | None = None
-    """Where the files of image sets are; by default the folder that GRANET_DATA names, else
-    ~/.cache/granet."""
-    device: str | None = None
-    """Where to train: `cpu`, `cuda`, `cuda:1` ... By default the CPU for the digits, else a GPU if there is one."""
-    threads: int | None = None
-    """CPU threads of all runs together."""
-    checkpoint_every: float = 60.0
-    """Seconds between checkpoints of a run."""
     workers: int | None = None
     """Processes that read images for each run, for a set that stays in its files."""
-    dry_run: bool = False
-    """Only list the runs and how far each is."""
 
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import Positional, UseAppendAction
+from tyro.conf import Positional, UseAppendAction, arg
 
 from granet.cli.console import getting_ready, results_table, watch
 from granet.cli.device import choose_device, choose_threads
@@ -23,6 +23,15 @@ from granet.training.loggers import create_loggers
 from granet.training.recipe_file import RECIPE_KEYS, read_recipe_file, recipe_path
 
 _DIGITS = Recipe()
+_MODEL = (
+    "The network: `digits_net`, `resnet20`, `resnet32`, `resnet56`, `resnet50`, `resnet50_cifar`, `vgg19`, `timm:NAME` "
+    "if timm is installed, or `package.module:function` of your own that takes `num_classes` and `in_channels`."
+)
+_OBSERVE = (
+    "Watch the network change, one epoch at a time: `overlap`, `ever_active`, `survival`, `dead_filters`, `dormant`, "
+    "`gradient_norm`, `effective_rank`, or `package.module:Class` of your own; may be given several times. What they "
+    "see goes to `metrics.jsonl` and into reports, and what each costs is in docs/observers.md."
+)
 
 
 @dataclass(frozen=True)
@@ -47,16 +56,12 @@ class Train:
     end: str | None = None
     """When the method's schedule ends, written likewise."""
     data: str | None = None
-    """The image set: `digits`, which comes with the package, `cifar10`, `cifar100`, `mnist`, `fashion-mnist` or
-    `imagenet`."""
+    """The images: `digits` of the package itself, `cifar10`, `cifar100`, `mnist`, `fashion-mnist` or `imagenet`."""
     data_dir: Path | None = None
-    """Where the files of other image sets are; by default the folder that GRANET_DATA names, else ~/.cache/granet."""
-    model: str | None = None
-    """The network: `digits_net`, `resnet20`, `resnet32`, `resnet56`, `resnet50`, `resnet50_cifar`, `vgg19`, `timm:NAME`
-    if timm is installed, or `package.module:function` of your own that takes `num_classes` and `in_channels`."""
+    """Where other image files are; by default in the folder that GRANET_DATA names, else in ~/.cache/granet."""
+    model: Annotated[str | None, arg(help=_MODEL)] = None
     width: float | None = None
-    """Multiply all hidden widths of the network by this (not of `digits_net`); a narrow dense one is the Small-Dense
-    baseline."""
+    """Multiply all hidden widths of the network by this (not of `digits_net`), as for the Small-Dense baseline."""
     parent: str | None = None
     """The folder of a finished run, or its name in `out`, for methods that start from one (`granet methods`)."""
     pattern: str | None = None
@@ -89,17 +94,13 @@ class Train:
     """Fuse the forward and backward pass with `torch.compile`."""
     deterministic: bool | None = None
     """Make a GPU repeat itself exactly, at some cost in speed."""
-    observe: UseAppendAction[tuple[str, ...]] = ()
-    """Watch the network change, one epoch at a time: `overlap`, `ever_active`, `survival`, `dead_filters`, `dormant`,
-    `gradient_norm`, `effective_rank`, or `package.module:Class` of your own; may be given several times. What they see
-    goes to `metrics.jsonl` and into reports, and what each costs is in docs/observers.md."""
+    observe: Annotated[UseAppendAction[tuple[str, ...]], arg(help=_OBSERVE)] = ()
     seed: int | None = None
     """Decides initial weights, order of the images and every random choice of a method."""
     device: str | None = None
     """Where to train: `cpu`, `cuda`, `cuda:1` ... By default the CPU for the digits, else a GPU if there is one."""
     threads: int | None = None
-    """CPU threads. By default 1 for the embedded digits, whose network is too small to gain much from more, and
-    torch's own choice otherwise."""
+    """CPU threads; by default one for the embedded digits, whose network is small, and otherwise as torch chooses."""
     dense_twin: bool = True
     """Also train the same network without sparsity, from the same seed."""
     out: Path = Path("runs")
