@@ -60,7 +60,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "codec can't decode"),
         (b"{}", "must be a list"),
         (b"[1]", "must be a mapping"),
-        (b'[{"name": "a"}]', "missing 10 required"),
+        (b'[{"name": "a"}]', "missing 11 required"),
         ((FOLDER / INDEX).read_bytes().replace(b'"seed": 0', b'"seed": "0"'), "seed='0' is of the wrong type"),
     ],
 )

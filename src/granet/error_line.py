@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 
 def error_line(error: BaseException) -> str:
@@ -19,12 +20,31 @@ def error_line(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What it says, where its type adds nothing; the type only if it says nothing.
+    """The first line of its message, or the name of its type if it has none.
 
     >>> first_line(RuntimeError("shapes do not fit\\nsee the log")), first_line(AssertionError())
     ('shapes do not fit', 'AssertionError')
     """
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def and_more(names: Sequence[str]) -> str:
+    """What follows the first of these names, where that stands for all of them.
+
+    >>> and_more(["a", "b", "c"]), and_more(["a"])
+    (' and 2 more', '')
+    """
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question for the end of an error about an unknown name; nothing if no known one is like it.
+
+    >>> did_you_mean("granett", ["gmp", "granet"]), did_you_mean("x", ["gmp"])
+    (" (did you mean 'granet'?)", '')
+    """
+    near = get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 @contextmanager

@@ -34,6 +34,8 @@ class SparseLayer:
     """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
     _kept: tuple[Sequence[Tensor], int] | None = field(default=None, init=False, repr=False)
     """Where ``gradient`` is: a sequence of tensors and an index. A `Row` is not cut up until it is read."""
+    _refusal: str = field(default="", init=False, repr=False)
+    """Why ``gradient`` must not be read now, if it must not."""
     gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
     """The tensor that ``gradient`` was copied from."""
     rate: float | Tensor = field(default=0.0, init=False, repr=False)
@@ -56,6 +58,8 @@ class SparseLayer:
     @property
     def gradient(self) -> Tensor | None:
         """The gradient that a mask update reads, kept from the backward pass; for growth, as it was before masking."""
+        if self._refusal:
+            raise ValueError(f"{self.name}: {self._refusal}")
         return None if self._kept is None else self._kept[0][self._kept[1]]
 
     @gradient.setter
@@ -73,11 +77,11 @@ class SparseLayer:
     @contextmanager
     def gradient_refused(self, reason: str) -> Iterator[None]:
         """In this context, reading ``gradient`` raises a ValueError that names the layer and gives the reason."""
-        kept, self._kept = self._kept, (_Refused(f"{self.name}: {reason}"), 0)
+        self._refusal = reason
         try:
             yield
         finally:
-            self._kept = kept
+            self._refusal = ""
 
     @property
     def numel(self) -> int:
@@ -90,19 +94,6 @@ class SparseLayer:
     @property
     def sparsity(self) -> float:
         return (self.numel - self.active) / self.numel
-
-
-class _Refused(Sequence[Tensor]):
-    """Stands where gradients would be kept."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, place: Any) -> Any:
-        raise ValueError(self._reason)
 
 
 def gradients_of(layers: Sequence[SparseLayer]) -> Sequence[Tensor]:

@@ -68,8 +68,8 @@ def test_class_on_a_module_is_a_factory_too() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("vgg16", {}, "model='vgg16': is unknown; did you mean 'vgg19'\\? known: "),
-        ("zzz", {}, "known: digits_net, resnet20, .*, vgg19, timm:NAME, or package.module:function"),
+        ("vgg16", {}, r"model='vgg16': must be one of digits_net, .*\(did you mean 'vgg19'\?\)"),
+        ("zzz", {}, "must be one of digits_net, resnet20, .*, vgg19, timm:NAME or package.module:function"),
         ("vgg19", {"num_classes": 0}, "num_classes=0: must be a whole number"),
         ("vgg19", {"num_classes": True}, "num_classes=True"),
         ("vgg19", {"width": 0.0}, "width=0.0: the width multiplier must be a positive number"),

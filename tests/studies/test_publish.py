@@ -110,16 +110,6 @@ def test_a_network_for_other_than_three_channels(folder: Path) -> None:
     assert all(torch.equal(value, trained[name]) for name, value in model.state_dict().items())
 
 
-def test_an_entry_of_before_stays_as_it_is(run: Run, folder: Path) -> None:
-    publish(run.folder.path, folder, name="a")
-    (old,) = json.loads((folder / "index.json").read_text())
-    del old["channels"]
-    (folder / "index.json").write_text(json.dumps([old]))
-    publish(run.folder.path, folder, name="b")
-    assert json.loads((folder / "index.json").read_text())[0] == old
-    load_from(folder, "a")
-
-
 def test_names_and_files_that_are_wrong(run: Run, folder: Path) -> None:
     with pytest.raises(ValueError, match=r"name='vgg': there are none yet"):
         load_from(folder, "vgg")

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 from granet.models import create_model
-from granet.training.bfloat16_weights import counted_apart, rounded_weights
+from granet.training.bfloat16_weights import rounded_weights
 from granet.training.step import loss_function
 
 Body = Callable[["Net", Tensor], Tensor]
@@ -94,16 +94,6 @@ def test_a_layer_with_two_names_keeps_its_weight() -> None:
     assert net.second.weight is weight and weight.grad is None and found.copies["second.weight"].grad is not None
     found.forget_gradients()
     assert all(rounded.grad is None for rounded in found.copies.values())
-
-
-def test_norms_that_average_over_all_batches_count_them_by_themselves() -> None:
-    plain, over_all = nn.BatchNorm1d(3), nn.BatchNorm1d(3, momentum=None)
-    model = nn.Sequential(plain, over_all, nn.BatchNorm1d(3, track_running_stats=False))
-    with counted_apart(model) as counters:
-        for _ in range(2):
-            model(torch.randn(4, 3))
-    assert len(counters) == 1 and counters[0] is plain.num_batches_tracked
-    assert (int(plain.num_batches_tracked), int(over_all.num_batches_tracked)) == (0, 2)
 
 
 @pytest.mark.parametrize("name", ["resnet20", "vgg19"])

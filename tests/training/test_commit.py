@@ -23,10 +23,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that granet seems to be in, without a repository around it."""
     monkeypatch.delenv("GRANET_COMMIT", raising=False)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    path = tmp_path / "checkout" / "rundir.py"
+    path = tmp_path / "checkout" / "environment.py"
     path.parent.mkdir()
     path.write_text("1")
-    monkeypatch.setattr("granet.training.rundir.__file__", str(path))
+    monkeypatch.setattr("granet.training.environment.__file__", str(path))
     return path
 
 

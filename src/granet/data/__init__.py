@@ -11,7 +11,6 @@ files; `granet.data.augment` crops, flips and normalises on the device; `check` 
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +22,7 @@ from granet.data.digits import digits
 from granet.data.files import MissingDataError, data_folder
 from granet.data.idx import fashion_mnist, mnist
 from granet.data.imagefolder import ImageFolders, image_folders
+from granet.error_line import did_you_mean
 
 __all__ = [
     "CheckResult",
@@ -72,7 +72,6 @@ def load(
             raise ValueError(f"val={val}: the split of imagenet is fixed by its folders")
         return image_folders(data_dir)
     if name not in _FROM_FILES:
-        near = difflib.get_close_matches(name, list_datasets(), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"data={name!r}: is unknown; {hint}known: {', '.join(list_datasets())}")
+        hint = did_you_mean(name, list_datasets())
+        raise ValueError(f"data={name!r}: must be one of {', '.join(list_datasets())}{hint}")
     return _FROM_FILES[name](data_dir, val)

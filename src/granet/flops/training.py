@@ -16,15 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from granet.flops.report import FlopsReport
 from granet.methods.base import DenseGradient
 from granet.methods.gradient_memory import MeanGradient
-from granet.sparsifier import UpdateRecord
-
-if TYPE_CHECKING:
-    from granet.sparsifier import Sparsifier
+from granet.sparsifier import Sparsifier, UpdateRecord
 
 
 @dataclass(frozen=True)

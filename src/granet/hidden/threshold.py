@@ -115,7 +115,10 @@ class SoftThreshold(HiddenWeights):
 
     @staticmethod
     def _value(layer: SparseLayer) -> Tensor:
-        """A scalar for s, in single precision or better, since its gradient is a sum over a layer."""
+        """Room for s, in single precision or better, since its gradient is a sum over a layer.
+
+        A matrix, since some optimizers take no scalars (Muon).
+        """
         dtype = torch.promote_types(layer.weight.dtype, torch.float32)
         return torch.empty(1, 1, dtype=dtype, device=layer.weight.device)
 

@@ -1,8 +1,8 @@
 """The arithmetic on a GPU as Triton kernels, with one launch for all layers; and where they can run.
 
 ``selection``, ``masking`` and ``keyed_noise`` are called by `granet.selection` and so on, which work on any device and
-choose between the two; the other modules are shared by these three. Triton is imported with the first kernel that is
-used, not before.
+choose between the two; the other modules are their parts. Triton is imported with the first kernel that is used, not
+before.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from typing import Any
 
 from torch import nn
 
+from granet.checks import check_count
+from granet.error_line import did_you_mean
 from granet.import_path import imported
 from granet.models.digits import DigitsNet
 from granet.models.resnet import resnet50, resnet50_cifar, resnet_cifar
@@ -55,21 +57,15 @@ def create_model(
     is trusted to fit. `width` (all hidden widths times this, for the Small-Dense baseline) and `options` ask for
     something: a factory that cannot do it is an error. `in_channels=None` leaves the factory's own default.
     """
-    num_classes = plain(num_classes)
-    if type(num_classes) is not int or num_classes < 1:
-        raise ValueError(f"num_classes={num_classes!r}: must be a whole number, 1 or more")
-    facts = {"num_classes": num_classes} | ({} if in_channels is None else {"in_channels": in_channels})
+    check_count("num_classes", num_classes)
+    facts = {"num_classes": plain(num_classes)} | ({} if in_channels is None else {"in_channels": in_channels})
     if name.startswith("timm:"):
         return _timm_model(name.removeprefix("timm:"), facts, width, options)
     if ":" in name:
         return _call(name, _own_factory(name), facts, width, options)
     if name not in _FACTORIES:
-        near = difflib.get_close_matches(name, _FACTORIES, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(
-            f"model={name!r}: is unknown; {hint}known: {', '.join(list_models())}, "
-            "timm:NAME, or package.module:function"
-        )
+        allowed = f"{', '.join(list_models())}, timm:NAME or package.module:function"
+        raise ValueError(f"model={name!r}: must be one of {allowed}{did_you_mean(name, _FACTORIES)}")
     return _call(name, _FACTORIES[name], facts, width, options)
 
 

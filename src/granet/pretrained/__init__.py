@@ -41,8 +41,8 @@ class Pretrained:
     """The run that trained it; its last epoch."""
     sha256: str
     """Of the file."""
-    channels: int | None = None
-    """The number of input channels; None in older entries, for the model's default."""
+    channels: int
+    """Of the input images."""
 
 
 def list_pretrained() -> tuple[Pretrained, ...]:

@@ -40,7 +40,7 @@ STYLE: Any = {
     "svg.hashsalt": "granet",  # the same figure is the same bytes
 }
 LETTERS = 150
-"""That go into a line of the picture, what is beside a name counted as six."""
+"""How many letters fit into a line of a picture's legend; the mark beside each name takes the room of six."""
 _THEME = {draw.INK: "var(--ink)", draw.MUTED: "var(--muted)", draw.GRID: "var(--line)"}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torch.optim import Optimizer
 
+from granet.error_line import and_more
 from granet.layers import SparseLayer
 from granet.patterns import Units
 
@@ -17,9 +18,8 @@ def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
     missing = [layer.name for layer in layers if id(layer.weight) not in held]
     if missing:
         raise ValueError(
-            f"optimizer: does not hold {missing[0]!r}"
-            + (f" and {len(missing) - 1} more of the model's weights" if len(missing) > 1 else "")
-            + "; give it the model's parameters, or exclude these"
+            f"optimizer: does not hold {missing[0]!r}{and_more(missing)}; give it the model's parameters, or exclude "
+            "these weights"
         )
 
 
@@ -32,8 +32,8 @@ def warn_of_lost_weights(layers: Sequence[SparseLayer], units: Units) -> None:
     lost = [layer.name for layer in layers if _keeps_zeros_and_drops_others(layer, units)]
     if lost:
         warnings.warn(
-            f"granet: {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: sparse already, but the first "
-            "masks keep zeros there and drop other weights; to resume training, load the model after sparsify()",
+            f"granet: {lost[0]}{and_more(lost)}: sparse already, but the first masks keep zeros there and drop other "
+            "weights; to resume training, load the model after sparsify()",
             stacklevel=4,
         )
 

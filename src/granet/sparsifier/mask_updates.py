@@ -9,11 +9,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from granet.clock import Clock
+from granet.error_line import and_more
 from granet.layers import SparseLayer, gradients_of
 from granet.masking import all_finite
 from granet.methods import Method
 from granet.methods.gradient_memory import take_in
 from granet.net import SparseNet
+from granet.sparsifier.filters import Held
 from granet.sparsifier.history import History
 from granet.sparsifier.memory import Layout, check_layout
 from granet.sparsifier.readings import forget_gradients, read_rates, refer_to_gradients, take_gradients, with_gradient
@@ -50,13 +52,11 @@ class MaskUpdates:
         """Whether the masks change after the next step."""
         return clock.step + 1 in self.steps
 
-    def may_change(self, clock: Clock) -> bool:
-        """Whether there are updates to come."""
-        return bool(self.steps) and clock.step < self.steps[-1]
-
-    def may_regrow(self, clock: Clock) -> bool:
-        """Whether a weight that is gone by now may return."""
-        return self.may_change(clock) and self._method.regrows
+    def held(self, clock: Clock) -> Held:
+        """How much may be held at zero beside the layers: all else once no update can bring a filter back."""
+        if not self.steps or clock.step >= self.steps[-1]:
+            return "readers"
+        return "layers" if self._method.regrows else "outputs"
 
     def stop(self) -> None:
         """There are no more updates."""
@@ -127,9 +127,9 @@ class MaskUpdates:
         still = [layer.name for layer in self._net.layers if not layer.has_gradient]
         self._say_once(
             still,
-            f"{still[0]}{f' and {len(still) - 1} more' if len(still) > 1 else ''}: no gradient at a mask update; such "
-            "masks are left as they are, and where there is one budget for all layers, the others make up for it, "
-            f"down to one weight each; sparsify with exclude=({still[0]!r},) leaves a layer out of the budget",
+            f"{still[0]}{and_more(still)}: no gradient at a mask update; such masks are left as they are, and where "
+            "there is one budget for all layers, the others make up for it, down to one weight each; sparsify with "
+            f"exclude=({still[0]!r},) leaves a layer out of the budget",
         )
 
     def _all_finite(self, layers: Sequence[SparseLayer]) -> Tensor:

@@ -203,8 +203,7 @@ class Sparsifier:
             self._hidden.show()  # hidden values and their optimizer state stay
             self._zeros.hold_layers_only()
         else:
-            may_change, may_regrow = self._updates.may_change(self._clock), self._updates.may_regrow(self._clock)
-            self._zeros.apply_masks(may_change, may_regrow, layers_zeroed)
+            self._zeros.apply_masks(self._updates.held(self._clock), layers_zeroed)
 
     # State, copies, the end.
 

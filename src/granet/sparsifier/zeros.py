@@ -9,7 +9,7 @@ from torch.optim import LBFGS, Optimizer
 
 from granet.layers import SparseLayer
 from granet.masking import zero_inactive
-from granet.sparsifier.filters import Followers
+from granet.sparsifier.filters import Followers, Held
 from granet.sparsifier.optimizer_state import OptimizerState
 
 ELEMENTWISE = {
@@ -47,7 +47,7 @@ class Zeros:
     # Bringing what depends on the layers in line with their masks, which may be new.
 
     def copy_layer_masks(self) -> None:
-        """The same as :meth:`hold_layers_only`, where nothing besides the layers was held before either."""
+        """Enough in place of :meth:`hold_layers_only` where nothing besides the layers was held before."""
         if self._followers is not None:
             self._followers.copy_layer_masks()
 
@@ -56,14 +56,10 @@ class Zeros:
         if self._followers is not None:
             self._followers.hold("layers")
 
-    def apply_masks(self, may_change: bool, may_regrow: bool, layers_zeroed: bool = False) -> None:
-        """Bring weights and optimizer state in line with new masks.
-
-        ``may_change``: more updates will come; ``may_regrow``: dropped weights may still return; ``layers_zeroed``: the
-        layers themselves are in line already.
-        """
+    def apply_masks(self, held: Held, layers_zeroed: bool = False) -> None:
+        """Bring weights and optimizer state in line with new masks; ``layers_zeroed``: the layers' own are already."""
         if self._followers is not None:
-            self._followers.hold("layers" if may_regrow else "outputs" if may_change else "readers")
+            self._followers.hold(held)
         if self._followers is not None or not layers_zeroed:
             self.write()
 

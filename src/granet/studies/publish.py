@@ -6,7 +6,6 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -84,14 +83,9 @@ def publish(
             sha256=sha256(temporary),
             channels=data.shape[0],
         )
-    index = [_said(one) for one in sorted([*others, entry], key=lambda one: one.name)]
+    index = [dataclasses.asdict(one) for one in sorted([*others, entry], key=lambda one: one.name)]
     write_text(folder / INDEX, json.dumps(index, indent=2) + "\n")
     return entry
-
-
-def _said(entry: Pretrained) -> dict[str, Any]:
-    """An entry for the index; fields that an older entry lacks stay out."""
-    return {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
 
 
 def score(model: nn.Module, data: ImageSet, device: torch.device | str = "cpu") -> float:

@@ -32,14 +32,15 @@ class Average:
         followed = [name for name in once if state[name].is_floating_point()]
         self._averages = [state[name].detach() for name in followed]
         self._values = [source[name].detach() for name in followed]
-        self._counters = [(state[name], source[name]) for name in once if name not in followed]
+        copied = [name for name in once if name not in followed]
+        self._counters, self._counted = [state[name] for name in copied], [source[name] for name in copied]
 
     @torch.no_grad()
     def update(self) -> None:
         torch._foreach_lerp_(self._averages, self._values, 1 - self._decay)
         self.mask()
-        for mine, theirs in self._counters:
-            mine.copy_(theirs)
+        if self._counters:
+            torch._foreach_copy_(self._counters, self._counted)
 
     def mask(self) -> None:
         """Be zero where the model is."""

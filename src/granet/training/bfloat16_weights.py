@@ -33,6 +33,7 @@ def rounded_weights(model: nn.Module, images: Tensor) -> RoundedWeights | None:
     reads: Counter[int] = Counter()
 
     def seen(layer: nn.Module, _: Any) -> None:
+        # A read without autocast counts twice, so that it never passes for the only one.
         reads[id(layer.weight)] += 1 if torch.is_autocast_enabled(images.device.type) else 2
 
     handles = [layer.register_forward_pre_hook(seen) for layer in layers.values()]
@@ -101,26 +102,3 @@ class RoundedWeights:
         finally:
             for weight in self._weights.values():
                 weight.grad = None
-
-
-@contextmanager
-def counted_apart(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Batch norms do not count their batches here; their counters are yielded, to be counted up all at once.
-
-    Counting one by one takes a kernel for each, although nothing reads the counters of norms with a momentum.
-    """
-    norms = [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm)
-        and module.momentum is not None
-        and module.num_batches_tracked is not None
-    ]
-    counters = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
-    try:
-        for norm in norms:
-            norm.num_batches_tracked = None
-        yield counters
-    finally:
-        for norm, counter in zip(norms, counters, strict=True):
-            norm.num_batches_tracked = counter

@@ -43,7 +43,7 @@ def kernels_tried() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def alone() -> bool:
+def has_gpu_to_itself() -> bool:
     """Whether this run has the GPU to itself: runs side by side do not train on the default stream."""
     return torch.cuda.current_stream() == torch.cuda.default_stream()
 

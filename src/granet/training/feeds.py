@@ -111,7 +111,10 @@ class FolderBatches:
         # only whole batches; the files of skipped ones are not read
         batches = [keys[number * size : (number + 1) * size] for number in range(skip, len(self))]
         for images, labels in _read(_loader(self._folder, self._device, self._workers, batch_sampler=batches)):
-            yield self._normalise(images.to(self._device, non_blocking=True)), labels.to(self._device)
+            yield (
+                self._normalise(images.to(self._device, non_blocking=True)),
+                labels.to(self._device, non_blocking=True),
+            )
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class FolderSplit:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for images, labels in _read(_loader(self.folder, self.device, self.workers, batch_size=self.batch_size)):
-            yield images.to(self.device, non_blocking=True), labels.to(self.device)
+            yield images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
 
 
 def _loader(folder: ImageFolder, device: torch.device, workers: int, **batching: Any) -> DataLoader[Any]:

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from granet.hidden import as_it_is
 from granet.sparsifier import Sparsifier
-from granet.training.bfloat16_weights import RoundedWeights, counted_apart
+from granet.training.bfloat16_weights import RoundedWeights
 from granet.training.compiled import compiled
-from granet.training.device import alone, kernels_tried
+from granet.training.device import has_gpu_to_itself, kernels_tried
 from granet.training.gpu_gate import GATE
+from granet.training.norm_counters import counted_apart
 from granet.training.step import Loss
 
 FIRST = -1
@@ -250,7 +251,7 @@ def _capture(
     """
     before = [tensor.clone() for tensor in state]
     current = torch.cuda.current_stream()
-    own = torch.cuda.Stream(priority=FIRST) if alone() else current  # type: ignore[no-untyped-call]
+    own = torch.cuda.Stream(priority=FIRST) if has_gpu_to_itself() else current  # type: ignore[no-untyped-call]
     own.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
     with GATE.alone(), kernels_tried():

@@ -66,8 +66,8 @@ def find_recipe(name: str) -> Path:
 def recipe_path(name: str | Path, folder: Path = Path(), field: str = "recipe") -> Path:
     """The user's own file of that name, or else the recipe of that name that comes with the project.
 
-    If there is neither, or it cannot be told, a path is the first: whoever reads it says what is wrong. A mere name is
-    refused here, with the nearest that comes with the project. ``field`` is what it was given as.
+    If there is neither, a path is returned as it is, and its reader reports what is wrong; a bare name is refused here,
+    with the nearest recipe that comes with the project. ``field`` is what it was given as.
     """
     own = folder / name
     if os.path.exists(own):  # unlike the methods of a path it raises nothing, whatever the name

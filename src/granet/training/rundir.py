@@ -23,10 +23,7 @@ import copy
 import hashlib
 import json
 import math
-import os
-import platform
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -38,10 +35,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from granet import __version__
 from granet.files import atomic, parse_json, read_json, unfinished, write_text, writing_to
 from granet.locks import Held, locked
 from granet.sparsifier import Sparsifier, UpdateRecord
+from granet.training.environment import checked_environment, environment
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, read_epoch, read_summary
 
@@ -118,7 +115,7 @@ class RunDir:
     @property
     def environment(self) -> dict[str, Any]:
         """The versions and the device that it ran on."""
-        return read_json(self.path / "config.json", lambda values: _checked_environment(values["environment"]))
+        return read_json(self.path / "config.json", lambda values: checked_environment(values["environment"]))
 
     @property
     def records(self) -> list[EpochRecord]:
@@ -142,8 +139,8 @@ class RunDir:
     def describe(self, recipe: Recipe, device: torch.device, images: Mapping[str, Any]) -> None:
         """Write `config.json`, unless an earlier start did."""
         if not (self.path / "config.json").exists():
-            environment = _environment(device)
-            content = {"recipe": recipe.to_dict(), "images": dict(images), "environment": environment}
+            ran_on = environment(device)
+            content = {"recipe": recipe.to_dict(), "images": dict(images), "environment": ran_on}
             self.write_json("config.json", content)
 
     def begin(self, records: Sequence[EpochRecord]) -> None:
@@ -231,36 +228,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _finite(one) for name, one in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _environment(device: torch.device) -> dict[str, Any]:
-    return {
-        "granet": __version__,
-        "commit": _commit(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _checked_environment(values: Any) -> dict[str, Any]:
-    """What results name must be there, and be text."""
-    found = dict(values)
-    for name in ("device", "torch"):
-        if not isinstance(found[name], str):
-            raise ValueError(f"{name}={found[name]!r} is not a text")
-    return found
-
-
-def _commit() -> str:
-    """The commit of the checkout this runs from; what GRANET_COMMIT says where there is no repository."""
-    if "GRANET_COMMIT" in os.environ:
-        return os.environ["GRANET_COMMIT"]
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

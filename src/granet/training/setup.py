@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from granet.error_line import error_line
-from granet.flops.undisturbed import undisturbed
 from granet.methods import DENSE, create_method
 from granet.models import create_model
+from granet.probe.undisturbed import undisturbed
 from granet.sparsifier import Sparsifier, sparsify
 from granet.training.feeds import Data, Feed
 from granet.training.recipe import Recipe, check_parent, method_class

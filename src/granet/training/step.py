@@ -18,7 +18,7 @@ from granet.sparsifier import Sparsifier
 from granet.training.batches import Normaliser
 from granet.training.bfloat16_weights import reading
 from granet.training.compiled import compiled
-from granet.training.device import alone
+from granet.training.device import has_gpu_to_itself
 from granet.training.narrow_conv import NarrowConvolutions
 
 Step = Callable[[Tensor, Tensor], None]
@@ -42,7 +42,7 @@ def loss_function(
     It reads ``copies`` instead of the parameters that have these names.
     """
     on_gpu = compile and runs_kernels(next(model.parameters()).device)
-    function = compiled(loss_and_sums, side_stream=on_gpu and alone()) if compile else loss_and_sums
+    function = compiled(loss_and_sums, side_stream=on_gpu and has_gpu_to_itself()) if compile else loss_and_sums
     narrow = on_gpu and precision == "bfloat16"
     return partial(function, model, copies or {}, precision, label_smoothing, narrow)
 
