@@ -288,12 +288,13 @@ def test_clearing_the_gradients_of_the_model_alone_is_enough() -> None:
 
 def test_ranks_share_the_gradient_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """As two ranks would: what all_reduce adds here is the gradient of the other one, which is three times ours."""
-    alone, shared = (start(granet.VD(kl_scale=0.0, log_sigma2=-4.0)) for _ in range(2))
+    method, distributed = granet.VD(kl_scale=0.0, log_sigma2=-4.0), torch.distributed
+    alone = start(method)
     train(*alone[:2], 1)
-    distributed = torch.distributed
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(distributed, "all_reduce", lambda gradient: gradient.add_(3 * gradient))
+    shared = start(method)
     train(*shared[:2], 1)
     states = [run[2].state_dict()["hidden"]["log_sigma2"] for run in (alone, shared)]
     for name in states[0]:

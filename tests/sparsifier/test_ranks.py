@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,49 @@ def train(rank: int, folder: Path) -> None:
             optimizer.zero_grad()
         assert sparsifier.sparsity == method.sparsity and sparsifier.history[-1].regrown > 0
         ends[name] = {"weights": model.state_dict(), "masks": sparsifier.masks}
+    ends["vd"] = train_with_noise(rank)
     torch.save(ends, folder / f"{rank}.pt")
     distributed.destroy_process_group()
+
+
+class Blocks(nn.Module):
+    """Two blocks of the same shape, one of which may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(10, 16), nn.Linear(16, 5)
+        self.blocks = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, out: int | None) -> torch.Tensor:
+        x = self.first(x)
+        for number, block in enumerate(self.blocks):
+            x = x if number == out else x + block(x).relu()
+        return self.last(x)
+
+
+def train_with_noise(rank: int) -> dict[str, dict[str, torch.Tensor]]:
+    """Each rank leaves out another block in some steps; the noise of one rank overflows once, in two micro-batches."""
+    torch.manual_seed(0)
+    model = Blocks()
+    wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, granet.VD(examples=50, every=3), total_steps=12)
+    scaler, step = torch.amp.GradScaler("cpu", init_scale=64.0), 0
+    variance = sparsifier.layers["first.weight"].hidden
+    variance.register_hook(lambda gradient: gradient / 0 if (rank, step) == (1, 4) else gradient)
+    torch.manual_seed(1 + rank)
+    for step in range(12):
+        for last in (False, True):
+            with nullcontext() if last else wrapped.no_sync():
+                outputs = wrapped(torch.randn(8, 10), rank if step % 3 else None)
+                scaler.scale(nn.functional.cross_entropy(outputs, torch.randint(5, (8,)))).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert sparsifier.step == 11 and scaler.get_scale() == 32.0
+    noise = {name: layer.hidden.detach() for name, layer in sparsifier.layers.items()}
+    assert all((one + 10).abs().max() > 0.1 for one in noise.values())
+    return {"weights": model.state_dict(), "masks": sparsifier.masks, "noise": noise}
 
 
 @pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="needs gloo")
@@ -44,8 +86,8 @@ def test_masks_and_weights_are_the_same_on_all_ranks(tmp_path: Path) -> None:
     ranks = [subprocess.Popen([sys.executable, __file__, str(rank), tmp_path]) for rank in range(2)]
     assert [rank.wait(300) for rank in ranks] == [0, 0]
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
-    for name in METHODS:
-        for kind in ("weights", "masks"):
+    for name in first:
+        for kind in first[name]:
             assert all(torch.equal(value, second[name][kind][key]) for key, value in first[name][kind].items())
 
 

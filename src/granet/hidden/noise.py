@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.autograd import Variable
 from torch.optim import Optimizer
 
 from granet.clock import Clock
@@ -59,6 +60,9 @@ class VariationalNoise(Hidden):
     output without the weights whose log alpha is above the threshold; the masks say which, after every step.
 
     The weights themselves stay dense until the end. The noise comes from torch's global generator, as dropout's does.
+
+    On several ranks (of the default process group) the gradients of log sigma^2 are averaged at the end of each
+    backward pass, so that all ranks find the same overflow, and skip the same steps, as with the weights' gradients.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class VariationalNoise(Hidden):
         self._extras = ExtraParameters(optimizer, weights, self._log_sigma2, weight_decay=0.0)
         for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
             layer.hidden = variance
+        self._backward = -1
+        """The backward pass at whose end gradients are averaged."""
         self._handles = self._hook()
 
     def pull_back(self) -> None:
@@ -99,7 +105,6 @@ class VariationalNoise(Hidden):
     def _enter(self) -> None:
         """Add the gradient of the weighted KL divergence to that of the loss."""
         self._warn_of_silence()
-        self._average()
         scale = getattr(self._optimizer, "grad_scale", None)  # a fused optimizer gets its gradients still scaled
         trained = self._trained()
         weights, variances = [layer.weight.detach() for layer, _ in trained], [v.detach() for _, v in trained]
@@ -130,11 +135,26 @@ class VariationalNoise(Hidden):
         pairs = zip(self.layers, self._log_sigma2, strict=True)
         return [(layer, v) for layer, v in pairs if layer.weight.grad is not None and v.grad is not None]
 
+    def _average_after_backward(self, variance: Tensor) -> None:
+        """Called with the first gradient of a backward pass, and with the others."""
+        backward = torch._C._current_graph_task_id()
+        if backward != self._backward:
+            self._backward = backward
+            Variable._execution_engine.queue_callback(self._average)
+
+    @torch.no_grad()
     def _average(self) -> None:
-        """Across ranks, as data-parallel training does with the weights' gradients."""
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-            for _, variance in self._trained():
-                assert variance.grad is not None
+        """Across ranks. Those that did not run a layer which others ran take part with zeros.
+
+        Gradients that several backward passes add up are averaged after each of them, which changes nothing.
+        """
+        there = [variance.grad is not None for variance in self._log_sigma2]
+        anywhere = torch.tensor(there, dtype=torch.int32, device=self._log_sigma2[0].device)
+        distributed.all_reduce(anywhere)
+        for variance, ranks in zip(self._log_sigma2, anywhere.tolist(), strict=True):
+            if ranks:
+                if variance.grad is None:
+                    variance.grad = torch.zeros_like(variance)
                 distributed.all_reduce(variance.grad)
                 variance.grad /= distributed.get_world_size()
 
@@ -158,11 +178,15 @@ class VariationalNoise(Hidden):
     # The hooks. A copy of the model alone is an ordinary model; one made with the sparsifier is hooked again.
 
     def _hook(self) -> list[Any]:
-        return [
+        handles: list[Any] = [
             module.register_forward_hook(_NoisyForward(layer, variance), with_kwargs=True)
             for layer, variance, modules in zip(self.layers, self._log_sigma2, self._modules, strict=True)
             for module in modules
         ]
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            hook = self._average_after_backward
+            handles += [variance.register_post_accumulate_grad_hook(hook) for variance in self._log_sigma2]  # type: ignore[no-untyped-call]
+        return handles
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_handles": []}
@@ -205,8 +229,9 @@ class _NoisyForward:
             assert isinstance(weight, Tensor)
             shown = torch.where(self._layer.mask, weight, 0.0)
             return _run(module, {"weight": shown, "bias": module.bias}, given, named)
-        if self._layer.weight.grad is None and self._log_sigma2.grad is not None:
-            self._log_sigma2.grad = None  # of a step that was given up, cleared with model.zero_grad()
+        if self._log_sigma2.grad is not None:  # of a step that was given up, if model.zero_grad() cleared the weight's
+            grad = self._layer.weight.grad
+            self._log_sigma2.grad = None if grad is None else torch.where(grad.any(), self._log_sigma2.grad, 0.0)
         sigma2 = self._log_sigma2.exp().to(self._layer.weight.dtype)
         if given:
             given = given[0].square(), *given[1:]
