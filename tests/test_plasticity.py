@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
 import granet
 
@@ -131,6 +131,38 @@ def test_the_generator_of_a_batch_sampler_is_left_as_it_was() -> None:
     granet.plasticity(model, optimizer, loader, loss, lambda _: 0.0, steps=2, rates=(0.5,))
     assert torch.equal(generator.get_state(), before)
     assert all(torch.equal(a, b) for a, b in zip(seen, seen[:2] * 2, strict=True))
+
+
+class Shaken(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Augmented by the random numbers of the process that reads it."""
+
+    def __len__(self) -> int:
+        return len(INPUTS)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return INPUTS[index] + torch.randn(6), TARGETS[index]
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_persistent_workers_go_on_as_if_nothing_had_been_probed(within: bool) -> None:
+    """Such a loader has one iterator at a time, which may be in the middle of an epoch."""
+    seen: list[list[torch.Tensor]] = []
+    for probed in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(Shaken(), 16, shuffle=True, num_workers=1, persistent_workers=True)
+        batches = []
+        for _ in range(2):
+            for number, (inputs, _targets) in enumerate(loader):
+                batches.append(inputs)
+                if probed and within and number == 1:
+                    granet.plasticity(model, optimizer, loader, nn.functional.cross_entropy, accuracy, steps=2)
+            if probed and not within:
+                granet.plasticity(model, optimizer, loader, nn.functional.cross_entropy, accuracy, steps=2)
+        seen.append(batches)
+    assert len(seen[0]) == len(seen[1]) == 2 * -(-len(INPUTS) // 16)
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
 SEEN: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from granet.checks import check_count, check_rate
 from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
@@ -168,7 +169,13 @@ def _cycle(batches: Iterable[tuple[Any, Any]], count: int) -> Iterator[tuple[Any
 
 @contextmanager
 def _undisturbed(batches: object) -> Iterator[None]:
-    """Afterwards the random numbers of torch, numpy, Python and the loader are where they were."""
+    """Afterwards the random numbers of torch, numpy, Python and the loader are where they were.
+
+    So is a loader with persistent workers, whose only iterator may be in the middle of an epoch: it gets another.
+    """
+    loader = batches if isinstance(batches, DataLoader) else None
+    if loader is not None:
+        persistent, loader._iterator = loader._iterator, None
     owners = [batches, getattr(batches, "batch_sampler", None)]
     owners += [getattr(owner, "sampler", None) for owner in owners]
     held = {getattr(owner, "generator", None) for owner in owners}
@@ -183,3 +190,5 @@ def _undisturbed(batches: object) -> Iterator[None]:
         np.random.set_state(numpy)
         for generator, state in generators:
             generator.set_state(state)
+        if loader is not None:
+            loader._iterator = persistent

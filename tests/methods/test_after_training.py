@@ -303,10 +303,13 @@ NAMES = ["lth", "lrr", "one-shot", "sis"]
 WRONG: dict[str, tuple[Any, str]] = {
     "none": (lambda: None, "trained=None: {} needs the state_dict of a finished first run"),
     "a path": (lambda: "run/model.safetensors", "trained=str: {} needs the state_dict"),
-    "nothing": (dict, "trained: {} finds no '0.weight' in it, which is empty; must be the model's own state_dict"),
+    "nothing": (
+        dict,
+        "trained: {} finds no '0.weight' in it, which is empty; must be the state_dict of the model itself",
+    ),
     "a whole checkpoint": (
         lambda: {"model": trained(), "epoch": 3},
-        "trained: {} finds no '0.weight' in it, which begins with 'model'; must be the model's own state_dict",
+        "trained: {} finds no '0.weight' in it, which begins with 'model'; must be the state_dict of the model itself",
     ),
     "a layer missing": (lambda: without("4.weight"), "trained: {} finds no '4.weight' in it"),
     "a buffer missing": (lambda: without("1.running_var"), "trained: {} finds no '1.running_var'"),

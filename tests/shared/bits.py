@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-PARTS = ("model", "optimizer", "sparsifier")
+PARTS = ("model", "sparsifier", "optimizer")
 
 
 class Parts:

@@ -97,3 +97,48 @@ def test_a_skip_inside_a_fused_optimizer_forgets_the_gradient_kept_for_growth(se
         scaler.update()
     assert sparsifier.step == 1
     assert [record.skipped for record in sparsifier.history] == [False]
+
+
+def test_a_fused_optimizer_that_skips_its_first_step_leaves_the_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes its momenta without values, which a skipped step does not write; memory may hold anything then."""
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda *given, **how: empty_like(*given, **how).fill_(7.0))
+    model = nn.Linear(6, 6, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5))
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    for x in (torch.full((2, 6), torch.inf), torch.ones(2, 6)):
+        optimizer.zero_grad()
+        scaler.scale(model(x).nansum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert sparsifier.step == 1
+    assert (model.weight == 0).sum() == 18 == (optimizer.state[model.weight]["momentum_buffer"] == 0).sum()
+
+
+@pytest.mark.parametrize("clear", ["the optimizer's", "the model's", "the model's, to zeros"])
+@pytest.mark.parametrize(
+    "method", [granet.STR(s_init=-3.0, every=3), granet.VD(examples=50, every=3), granet.DPF(sparsity=0.5, every=3)]
+)
+def test_an_overflow_costs_what_is_hidden_one_step(method: granet.Method, clear: str) -> None:
+    """The parameters of these methods are the optimizer's, but not the model's."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    sparsifier = granet.sparsify(model, optimizer, method, total_steps=12)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    for step in range(12):
+        scaler.scale(nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.randint(4, (16,)))).backward()
+        if step == 3:
+            for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+                if parameter.grad is not None:
+                    parameter.grad.fill_(torch.inf)
+        scaler.unscale_(optimizer)
+        sparsifier.mask_gradients()
+        scaler.step(optimizer)
+        scaler.update()
+        if clear == "the optimizer's":
+            optimizer.zero_grad()
+        else:
+            model.zero_grad(set_to_none=clear == "the model's")
+    assert (sparsifier.step, scaler.get_scale()) == (11, 32.0)

@@ -162,6 +162,17 @@ def test_a_part_is_something_else(kit: Kit, state: State, key: str) -> None:
     refused(kit, state, key)
 
 
+@pytest.mark.parametrize("memory", [{"6.weight": None}, {"a": 1}, [1]])
+def test_the_memory_is_something_else(kit: Kit, state: State, memory: Any) -> None:
+    state["memory"] = memory
+    refused(kit, state, r"state\['memory'\]: must hold what the method keeps here")
+
+
+def test_a_field_is_something_else(kit: Kit, state: State) -> None:
+    state["fields"]["every"] = torch.zeros(3)
+    refused(kit, state, r"state\['fields'\]\['every'\]=.*: must be 2, as here")
+
+
 def test_a_mask_is_something_else(kit: Kit, state: State) -> None:
     state["masks"]["6.weight"] = [1, 2]
     refused(kit, state, r"masks.*6\.weight.*must be the packed mask")

@@ -46,15 +46,7 @@ class SoftThreshold(HiddenWeights):
 
     @torch.no_grad()
     def pull_back(self) -> None:
-        layers = [layer for layer in self.layers if layer.weight.grad is not None]
-        gradients = [layer.weight.grad for layer in layers]
-        zero_inactive(zip(gradients, (layer.mask for layer in layers), strict=True))  # type: ignore[arg-type]
-        for s in self._s:
-            s.grad = None
-        own, kept = [self._s[layer.index] for layer in layers], [hidden_of(layer) for layer in layers]
-        slopes = self.fuse(_threshold_slopes)(self._units, layers, gradients, kept, [s.detach() for s in own])
-        for s, slope in zip(own, slopes, strict=True):
-            s.grad = slope
+        zero_inactive((layer.weight.grad, layer.mask) for layer in self.layers if layer.weight.grad is not None)
 
     def prepare(self, clock: Clock) -> None:
         super().prepare(clock)
@@ -63,9 +55,19 @@ class SoftThreshold(HiddenWeights):
     @torch.no_grad()
     def _enter(self) -> None:
         super()._enter()
+        self._pull_back_to_thresholds()
         self._extras.rest_with_weights()
         if self._units != SINGLE:
             self._through_units()
+
+    def _pull_back_to_thresholds(self) -> None:
+        """dL/ds. Not in :meth:`pull_back`: if the step is then given up, nobody clears it."""
+        trained = [(layer, layer.weight.grad) for layer in self.layers if layer.weight.grad is not None]
+        layers, gradients = [layer for layer, _ in trained], [gradient for _, gradient in trained]
+        own, kept = [self._s[layer.index] for layer in layers], [hidden_of(layer) for layer in layers]
+        slopes = self.fuse(_threshold_slopes)(self._units, layers, gradients, kept, [s.detach() for s in own])
+        for s, slope in zip(own, slopes, strict=True):
+            s.grad = slope
 
     def _through_units(self) -> None:
         """The rest of dL/dw. Not in :meth:`pull_back`, because it is not idempotent."""

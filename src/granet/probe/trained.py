@@ -26,7 +26,9 @@ def checked_state(method: str, model: nn.Module, trained: Mapping[str, Any] | No
         there = state.get(name)
         if not isinstance(there, Tensor):
             begin = f"which begins with {next(iter(trained))!r}" if trained else "which is empty"
-            raise ValueError(f"trained: {method} finds no {name!r} in it, {begin}; must be the model's own state_dict")
+            raise ValueError(
+                f"trained: {method} finds no {name!r} in it, {begin}; must be the state_dict of the model itself"
+            )
         if there.shape != value.shape:
             raise ValueError(
                 f"trained: {method} finds {name!r} of shape {tuple(there.shape)}, here it is {tuple(value.shape)}"

@@ -62,7 +62,8 @@ def memory_state(net: SparseNet) -> dict[str, dict[str, Tensor]]:
 def check_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
     """The tensors kept here, each with its value in ``state``; ValueError unless it holds exactly those."""
     kept = {place: set(memory) for place, memory in _places(net).items() if memory}
-    there = {place: set(memory) for place, memory in state.items()} if isinstance(state, Mapping) else None
+    whole = isinstance(state, Mapping) and all(isinstance(memory, Mapping) for memory in state.values())
+    there = {place: set(memory) for place, memory in state.items()} if whole else None
     if there != kept:
         names = sorted({name for names in kept.values() for name in names})
         raise ValueError(f"state['memory']: must hold what the method keeps here, {', '.join(names) or 'nothing'}")

@@ -188,9 +188,14 @@ class Sparsifier:
             self._hidden.leave()
 
     def _give_up(self) -> None:
-        """The optimizer skipped its step: the clock stands still, and the gradients kept for the step are discarded."""
+        """The optimizer skipped its step: the clock stands still, and the gradients kept for the step are discarded.
+
+        Zeros are written because a fused SGD that skips its first step leaves its momenta uninitialised.
+        """
         self._show()
         self._updates.forget_gradients()
+        if self._hidden is None:
+            self._zeros.write()
 
     def _change_masks(self, layers_zeroed: bool = False) -> None:
         """Apply masks that differ from those the optimizer's state belongs to."""
@@ -224,14 +229,14 @@ class Sparsifier:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where :meth:`state_dict` was taken; load the model and the optimizer too, after ``sparsify()``.
+        """Continue where :meth:`state_dict` was taken; after ``sparsify()``, load the model, this and the optimizer.
 
         Raises ValueError, and changes nothing, if the state is of another model or method, of the same method with
         other fields, or (while masks are still to change) of a training of another length: the result would be neither
         the one training nor the other.
 
-        If the state is of ``str`` or ``vd`` after :meth:`finish`, load the optimizer after this: this removes the
-        parameters that they had added to it.
+        The optimizer comes last because a state of ``str`` or ``vd`` after :meth:`finish` removes the parameters that
+        they had added to it.
         """
         saved = read_state(state, self.method, self._clock, self._net, self._hidden)
         for tensor, value in saved.memory:

@@ -18,6 +18,8 @@ from granet.sparsifier.memory import check_memory, memory_state
 from granet.tensors.packing import pack_bits, unpack_bits
 
 _KEYS = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
+PLAIN = (bool, int, float, str, type(None))
+"""The types of fields that are saved."""
 _LENGTHS = ("total_steps", "steps_per_epoch")
 _KINDS: dict[str, Any] = {
     "fields": Mapping,
@@ -79,7 +81,7 @@ def read_state(
             raise ValueError(f"state[{key!r}]={state[key]!r}: is not what a sparsifier saves")
     for name, here in _fields(method).items():
         there = state["fields"].get(name, here)
-        if there != here:
+        if type(there) not in PLAIN or there != here:
             raise ValueError(f"state['fields'][{name!r}]={there!r}: must be {here!r}, as here")
     _check_length(state, method, clock)
     if "hidden" in state:
@@ -121,7 +123,7 @@ def _check_length(state: Mapping[str, Any], method: Method, clock: Clock) -> Non
 def _fields(method: Method) -> dict[str, Any]:
     """The fields of a method that are plain values; in built-in methods all are."""
     values = {item.name: getattr(method, item.name) for item in dataclasses.fields(method)}
-    return {name: value for name, value in values.items() if type(value) in (bool, int, float, str, type(None))}
+    return {name: value for name, value in values.items() if type(value) in PLAIN}
 
 
 def _shapes(net: SparseNet) -> dict[str, list[int]]:
