@@ -63,6 +63,38 @@ def test_the_average_is_what_is_evaluated(data: ImageSet) -> None:
     assert last.test_accuracy == pytest.approx(averaged) and averaged < trained - 0.2
 
 
+@pytest.mark.parametrize("sparsity", [0.5, 0.9])
+def test_the_average_of_a_model_that_is_dense_until_the_end(data: ImageSet, sparsity: float) -> None:
+    """Noise had silenced more weights than asked for at times; those come back, with the values that they had."""
+    fields = {"sparsity": sparsity, "every": 2, "log_sigma2": -3.0, "kl_scale": 0.0, "threshold": 0.0}
+    training = Training(replace(SHORT, ema=0.5, method="vd", method_fields=fields), data)
+    expected: dict[str, torch.Tensor] = {}
+    seen = []
+
+    def between() -> None:
+        for name in training.sparsifier.masks:
+            weight = training.model.get_parameter(name).detach().double()
+            expected[name] = 0.5 * (expected.get(name, first[name]) + weight)
+        seen.append(training.sparsifier.sparsity)
+
+    first = {name: training.model.get_parameter(name).detach().double() for name in training.sparsifier.masks}
+    *_, last = training.epochs(between)
+    assert max(seen) > sparsity == pytest.approx(last.sparsity, abs=1e-4)
+    for name, mask in training.sparsifier.masks.items():
+        average = training.final_model.get_parameter(name)
+        torch.testing.assert_close(average.double(), expected[name] * mask, rtol=1e-4, atol=1e-6)
+        assert (average[mask] != 0).all()
+
+
+def test_the_average_of_a_model_that_is_dense_is_masked_only_to_be_evaluated() -> None:
+    model = nn.Linear(2, 3)
+    average = Average(copy.deepcopy(model), model, 0.5, {"bias": torch.tensor([True, False, True])}, dense=True)
+    average.update()
+    with average.masked():
+        assert torch.equal(average.model.bias != 0, torch.tensor([True, False, True]))
+    assert torch.equal(average.model.bias, model.bias)
+
+
 def test_the_average_of_a_tied_weight_follows_once_a_step() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight

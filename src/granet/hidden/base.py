@@ -22,6 +22,8 @@ class Hidden(ABC):
     that a step can be captured and replayed; :meth:`prepare` does what needs the host before the step.
     """
 
+    shows_zeros = True
+    """Whether the model's weights are zero where masks are False, in training as well as after :meth:`finish`."""
     captured = False
     """Whether steps are replayed, including :meth:`pull_back`, :meth:`enter` and :meth:`leave`."""
 

@@ -65,6 +65,8 @@ class VariationalNoise(Hidden):
     backward pass, so that all ranks find the same overflow, and skip the same steps, as with the weights' gradients.
     """
 
+    shows_zeros = False
+
     def __init__(
         self,
         model: nn.Module,

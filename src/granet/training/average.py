@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +15,17 @@ class Average:
     """A second model that follows a first one: average <- decay * average + (1 - decay) * weight, after each step.
 
     The running statistics of norms are averaged likewise. Where a mask is False the average is zero, so a connection
-    that returns begins at zero here too.
+    that returns begins at zero here too. If the model is dense until training ends, so is the average, which is then
+    masked only to be evaluated.
     """
 
-    def __init__(self, twin: nn.Module, model: nn.Module, decay: float, masks: Mapping[str, Tensor]) -> None:
-        """``twin`` is a model of the same kind, whose values do not matter."""
+    def __init__(
+        self, twin: nn.Module, model: nn.Module, decay: float, masks: Mapping[str, Tensor], dense: bool = False
+    ) -> None:
+        """``twin`` is a model of the same kind, whose values do not matter; ``dense``: the model is, until the end."""
         self.model = twin.requires_grad_(False)
         self.model.load_state_dict(model.state_dict())
-        self._decay = decay
+        self._decay, self._dense = decay, dense
         state, source = self.model.state_dict(keep_vars=True), model.state_dict(keep_vars=True)
         self._masked = [(state[name], mask) for name, mask in masks.items()]
         for name, mask in masks.items():  # a norm has more to add to a dropped filter than its bias
@@ -38,10 +42,22 @@ class Average:
     @torch.no_grad()
     def update(self) -> None:
         torch._foreach_lerp_(self._averages, self._values, 1 - self._decay)
-        self.mask()
+        if not self._dense:
+            self.mask()
         if self._counters:
             torch._foreach_copy_(self._counters, self._counted)
 
     def mask(self) -> None:
-        """Be zero where the model is."""
+        """Be zero where the masks say."""
         zero_inactive(self._masked)
+
+    @contextmanager
+    def masked(self) -> Iterator[None]:
+        """In this context it is as sparse as the masks say, whether or not it is afterwards."""
+        kept = [tensor.clone() for tensor, _ in self._masked] if self._dense else []
+        self.mask()
+        try:
+            yield
+        finally:
+            for (tensor, _), value in zip(self._masked, kept, strict=False):
+                tensor.copy_(value)

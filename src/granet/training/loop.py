@@ -81,7 +81,9 @@ class Training:
                 self.sparsifier = attach_method(recipe, self.model, self._optimizer, self._feed, parent)
             self._cost = Cost(recipe, data, self.model, self.sparsifier, recipe.epochs * len(self._feed.train))
             masks = self.sparsifier.in_use if self.sparsifier else {}
-            self._average = Average(twin, self.model, recipe.ema, masks) if twin is not None else None
+            hidden = self.sparsifier.hidden if self.sparsifier else None
+            dense = hidden is not None and not hidden.shows_zeros
+            self._average = Average(twin, self.model, recipe.ema, masks, dense) if twin is not None else None
             self._observers = observe(recipe, self.model, self.sparsifier, self._feed)
             self._totals = torch.zeros(2, device=device)  # loss and right answers of the epoch so far
             self._batch = 0  # batches done of the epoch
@@ -189,7 +191,8 @@ class Training:
     def _accuracy(self, split: Split | None) -> torch.Tensor:
         if split is None:
             return torch.zeros((), device=self._device)
-        return evaluate(self.final_model, split, self._feed.normalise, self.recipe.precision)
+        with self._average.masked() if self._average else nullcontext():
+            return evaluate(self.final_model, split, self._feed.normalise, self.recipe.precision)
 
     def _set_lr(self, lr: float) -> None:
         for group in self._optimizer.param_groups:
