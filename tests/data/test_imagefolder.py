@@ -212,6 +212,18 @@ def test_damaged_images_are_named(folder: Path, tmp_path: Path) -> None:
         data[2]
 
 
+def test_whatever_a_decoder_raises_names_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow goes by the contents, and its decoders of some formats (AVIF, DDS) raise errors of their own."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("Failed to decode image")
+
+    Image.new("RGB", (4, 4)).save(tmp_path / "0.png")
+    monkeypatch.setattr("granet.data.imagefolder._rgb", fail)
+    with pytest.raises(ValueError, match=r"0\.png: not a readable image \(Failed to decode image\)$"):
+        _read(tmp_path / "0.png")
+
+
 GRAY = np.linspace(0, 65535, 400).astype(np.uint16).reshape(20, 20)
 
 

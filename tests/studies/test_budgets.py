@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,6 +77,14 @@ def test_old_and_new_logs(tmp_path: Path) -> None:
     assert "## VGG-19 on CIFAR-10, 90%" in text and "GMP, n=2 | ERK | uniform |" in text
     assert "| features.3 | 36,864 | 0.095 | 85.00 |" in text
     assert text.count("\n## ") == 2  # ResNet-50, and what there are logs of
+
+
+@pytest.mark.parametrize("count", ["x", -5, 10**9, None])
+def test_a_log_with_counts_that_cannot_be_is_named(tmp_path: Path, count: Any) -> None:
+    weights = [row.weights for row in counted("vgg19", 10, 32).rows]
+    write_log(tmp_path, 0, [count, *weights[1:]], new=True)
+    with pytest.raises(ValueError, match=r"seed0.*\.json.*active=.* must be from 0 to its 1728 weights"):
+        learned_budget(CELL, (0,), tmp_path)
 
 
 def test_which_budgets_are_learned() -> None:

@@ -83,6 +83,7 @@ def test_a_file_of_results_has_all_columns(tmp_path: Path, text: str, lacks: str
         (b"gmp,1,\xff,b\n", r"mine\.csv is damaged \('utf-8' codec can't decode byte 0xff .*\)"),
         (b"gmp,1", r"mine\.csv, line 3: must have a value for each of the columns"),
         (b"<<<<<<< HEAD\n", r"mine\.csv, line 3: must have a value for each of the columns"),
+        (b'"' + b"x" * 140_000, r"mine\.csv, after line 2: field larger than field limit \(131072\)"),
         (b"gmp" * 40 + b",1" * 40 + b"\n", r"mine\.csv, line 3: must have a value for each of the columns"),
     ],
 )
@@ -92,6 +93,12 @@ def test_a_damaged_file_of_results_is_named(tmp_path: Path, left: bytes, says: s
     write_rows(path, {"run": "a"})
     path.write_bytes(path.read_bytes() + left)
     with pytest.raises(ValueError, match=f"^results=.*: {says}$"):
+        read_results(tmp_path)
+
+
+def test_a_row_without_the_name_of_its_run_is_named(tmp_path: Path) -> None:
+    write_rows(tmp_path / "mine.csv", {"run": "a"}, {"run": ""})
+    with pytest.raises(ValueError, match=r"mine\.csv, line 3: run='': must be the name of a run$"):
         read_results(tmp_path)
 
 

@@ -75,7 +75,9 @@ def test_a_whole_number_in_a_method_is_as_good_as_a_fraction(
 
 def test_a_tuple_among_the_fields_of_a_method_is_the_list_that_json_makes_of_it() -> None:
     """A run of one's own method would else not be found again."""
-    recipe = Recipe(method="mine", method_fields={"rates": (0.1, 0.2)})
+    fields = {"rates": (0.1, 0.2), "pairs": (("a", 1), ("b", np.int64(2))), "table": {1: (2, {"c": (3,)})}}
+    recipe = Recipe(method="mine", method_fields=fields)
+    assert recipe.method_fields["table"] == {"1": [2, {"c": [3]}]}
     assert recipe == Recipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
 
 

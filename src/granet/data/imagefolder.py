@@ -149,7 +149,7 @@ def _read(path: Path) -> Image.Image:
     try:
         with image.open(path) as file:
             return _rgb(file)
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, RuntimeError, image.DecompressionBombError) as error:
         raise ValueError(f"{path}: not a readable image ({error})") from error
 
 

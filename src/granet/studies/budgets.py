@@ -122,4 +122,7 @@ def _active(report: FlopsReport, log: Mapping[str, Any]) -> tuple[int, ...]:
     last = log["updates"][-1]["active"] if log["updates"] else ()
     counts = dict(zip((layer["name"] for layer in layers), last, strict=False))
     counts |= {layer["name"]: layer["active"] for layer in layers if "active" in layer}
+    for row in report.rows:
+        if type(count := counts[str(row.parameter)]) is not int or not 0 <= count <= row.weights:
+            raise ValueError(f"active={count!r} of {row.parameter}: must be from 0 to its {row.weights} weights")
     return tuple(counts[str(row.parameter)] for row in report.rows)

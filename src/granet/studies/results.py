@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,23 +116,34 @@ def read_results(folder: Path) -> dict[str, dict[str, str]]:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(f"results={str(folder)!r}: {path.name} is damaged ({error})") from error
-        table = csv.DictReader(io.StringIO(text, newline=""))
-        if lacking := [name for name in COLUMNS if name not in (table.fieldnames or ())]:
-            raise ValueError(f"results={str(folder)!r}: {path.name} has no column {lacking[0]!r}")
-        for row in table:
+        for line, row in _rows(folder, path.name, text):
             problem = _problem(row)
             if problem is None and row["run"] in found:
                 problem = f"run={row['run']!r} must stand in the results once; {found[row['run']]['file']} has it too"
             if problem is not None:
-                raise ValueError(f"results={str(folder)!r}: {path.name}, line {table.line_num}: {problem}")
+                raise ValueError(f"results={str(folder)!r}: {path.name}, line {line}: {problem}")
             found[row["run"]] = row | {"file": path.name}
     return found
+
+
+def _rows(folder: Path, name: str, text: str) -> Iterator[tuple[int, dict[str | Any, str | Any]]]:
+    """Each row of a file and the number of its line."""
+    table = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        if lacking := [column for column in COLUMNS if column not in (table.fieldnames or ())]:
+            raise ValueError(f"results={str(folder)!r}: {name} has no column {lacking[0]!r}")
+        for row in table:
+            yield table.line_num, row
+    except csv.Error as error:
+        raise ValueError(f"results={str(folder)!r}: {name}, after line {table.line_num}: {error}") from error
 
 
 def _problem(row: Mapping[str | None, str | None]) -> str | None:
     """What is wrong with a row."""
     if None in row or None in row.values():  # a row cut short, or what a merge left there
         return "must have a value for each of the columns"
+    if not row["run"]:
+        return "run='': must be the name of a run"
     for name, largest in _LARGEST.items():
         value = row[name]
         if not value and name in _MAY_LACK:

@@ -217,11 +217,20 @@ def _default_fields(method: str) -> dict[str, Any]:
 
 
 def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a method; integers become floats where the method has those, tuples lists as in a file."""
+    """The fields of a method as a file has them; integers become floats where the method has those."""
     cls = next((info.cls for info in list_methods() if info.name == method), None)
     kinds = {item.name: item.type for item in dataclasses.fields(cls)} if cls else {}
-    given = {name: list(value) if type(value) is tuple else plain(value) for name, value in fields.items()}
+    given = {name: _as_in_a_file(value) for name, value in fields.items()}
     return {name: _fraction(name, value) if kinds.get(name) in _FRACTIONS else value for name, value in given.items()}
+
+
+def _as_in_a_file(value: Any) -> Any:
+    """`value` as JSON gives it back, so that a run is known again by its recipe: tuples as lists, keys as text."""
+    if type(value) in (tuple, list):
+        return [_as_in_a_file(item) for item in value]
+    if type(value) is dict:
+        return {str(key): _as_in_a_file(item) for key, item in value.items()}
+    return plain(value)
 
 
 def _fraction(name: str, value: Any) -> Any:
