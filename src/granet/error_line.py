@@ -1,4 +1,4 @@
-"""Errors and warnings in one line each, as the command line tells them."""
+"""Errors and warnings in one line each, as the command line tells them, and words that several have in common."""
 
 from __future__ import annotations
 
