@@ -14,8 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from granet.distributions import ErdosRenyi, Uniform, counts, distribution, kept, least
-from granet.layers import find_layers
 from granet.models import create_model
+from granet.weights import find_layers
 
 ERK = distribution("erk")
 Shape = tuple[int, ...]

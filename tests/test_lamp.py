@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from granet import GMP, Clock, GraNet
-from granet.layers import SparseLayer
 from granet.net import SparseNet
 from granet.scores import gradient, lamp, magnitude
+from granet.weights import SparseLayer
 
 
 def layer_of(values: list[float], dtype: torch.dtype = torch.float32) -> SparseLayer:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from granet.keyed_noise import uniform_noise
-from granet.layers import SparseLayer
 from granet.patterns.units import SINGLE
 from granet.scores import given as given_scores
 from granet.scores import gradient, in_order, magnitude, random, random_elsewhere, signal_to_noise
+from granet.weights import SparseLayer
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 

@@ -3,7 +3,6 @@
 from granet.checkpoint import load, save
 from granet.clock import Clock
 from granet.flops import FlopsReport, TrainingFlops, flops
-from granet.layers import SparseLayer
 from granet.methods import (
     DPF,
     DSR,
@@ -39,6 +38,7 @@ from granet.models import create_model, list_models
 from granet.plasticity import PlasticityPoint, PlasticityProbe, plasticity
 from granet.pretrained import Pretrained, list_pretrained, load_pretrained
 from granet.sparsifier import Sparsifier, UpdateRecord, sparsify
+from granet.weights import SparseLayer
 
 __version__ = "0.1.0"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from granet.layers import plain_name
+from granet.weights import plain_name
 
 
 def check_masks(

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from granet.keyed_noise import uniform_noise
-from granet.layers import SparseLayer
 from granet.patterns import Units
+from granet.weights import SparseLayer
 
 Score = Callable[[SparseLayer, int], Tensor]
 """``score(layer, draw)``; ``draw`` is the number of the mask update, for random scores."""

@@ -17,10 +17,10 @@ from torch import nn
 
 import granet
 from granet import distributions, schedules, scores
-from granet.layers import SparseLayer
 from granet.methods import registry
 from granet.net import SparseNet
 from granet.studies.spec import read_spec
+from granet.weights import SparseLayer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
 CODE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))

@@ -44,6 +44,7 @@ def imported(path: Path) -> Iterator[str]:
         ("Modules, from top to bottom", SOURCE),
         ("Inside the sparsifier", SOURCE / "sparsifier"),
         ("Inside the net", SOURCE / "net"),
+        ("Inside the weights", SOURCE / "weights"),
         ("Inside the kernels", SOURCE / "kernels"),
         ("Inside the trainer", SOURCE / "training"),
         ("Inside the studies", SOURCE / "studies"),

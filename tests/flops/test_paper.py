@@ -14,10 +14,10 @@ from granet import RigL
 from granet.clock import Clock
 from granet.distributions import counts, distribution, kept
 from granet.flops import FlopsReport, TrainingFlops
-from granet.layers import find_layers
 from granet.models import create_model
 from granet.sparsifier import UpdateRecord
 from granet.studies.budgets import counted, printed_budgets, printed_rows
+from granet.weights import find_layers
 
 BUDGETS = [row for row in printed_rows() if row["layer"] not in ("Overall", "Backbone")]
 

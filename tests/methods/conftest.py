@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from granet import Clock, Method
-from granet.layers import SparseLayer
 from granet.net import make_net
+from granet.weights import SparseLayer
 
 Flat = list[np.ndarray]
 SHAPES = [(16, 3, 3, 3), (24, 16, 1, 1), (40, 30), (10, 40)]

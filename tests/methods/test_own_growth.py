@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import granet
-from granet.layers import SparseLayer
 from granet.methods.gradient_memory import Momentum
 from granet.methods.rigl import SparseToSparse
 from granet.net import SparseNet
 from granet.scores import Score, gradient, magnitude, momentum
+from granet.weights import SparseLayer
 
 
 def steep(layer: SparseLayer, draw: int) -> Tensor:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import granet
-from granet.layers import SparseLayer
 from granet.net import make_net
 from granet.scores import magnitude, momentum
+from granet.weights import SparseLayer
 
 UNITS = pytest.mark.parametrize("pattern", ["filter", "4x1"])
 

@@ -11,9 +11,9 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 import granet
-from granet.layers import SparseLayer
 from granet.methods.sis.inclusion import constraint, least_weights
 from granet.patterns import units_of
+from granet.weights import SparseLayer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is an output of the model")
 UNITS = pytest.mark.parametrize("pattern", ["filter", "4x1"])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import granet
-from granet.layers import find_layers
 from granet.net import SparseNet
+from granet.weights import find_layers
 
 
 def net(zeros: float = 0.0, seed: int = 0) -> nn.Sequential:

@@ -11,8 +11,8 @@ from torch import nn
 
 import granet
 from granet import SNFS, Clock, SNFSFixed
-from granet.layers import SparseLayer
 from granet.net import SparseNet
+from granet.weights import SparseLayer
 
 YES = torch.tensor(True)
 

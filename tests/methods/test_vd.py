@@ -13,10 +13,10 @@ from torch.nn import functional
 
 import granet
 from granet.hidden.noise import kl, kl_slope, log_alpha, unit_log_alpha
-from granet.layers import find_layers
 from granet.net import SparseNet
 from granet.patterns import SINGLE
 from granet.scores import magnitude
+from granet.weights import find_layers
 
 STEPS = 12
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from granet.distributions import distribution
-from granet.layers import SparseLayer
 from granet.net import SparseNet
+from granet.weights import SparseLayer
 
 YES = torch.tensor(True)
 SHAPES = [(8, 3, 3, 3), (10, 8), (4, 10)]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from granet.layers import SparseLayer
 from granet.net.pattern_ranking import BlockRanking, GroupRanking, best_of_rows
 from granet.patterns import Groups
+from granet.weights import SparseLayer
 
 VALUES = st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.0, -2.0, 3.0, math.inf, -math.inf, math.nan])
 

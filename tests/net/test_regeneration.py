@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from granet.distributions import distribution
-from granet.layers import SparseLayer
 from granet.net import make_net
 from granet.scores import Score, gradient, magnitude, random
+from granet.weights import SparseLayer
 
 YES = torch.tensor(True)
 

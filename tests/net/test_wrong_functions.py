@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from granet.layers import SparseLayer
 from granet.net import make_net
 from granet.scores import magnitude
+from granet.weights import SparseLayer
 
 
 @pytest.mark.parametrize("pattern", ["weight", "2x1"])

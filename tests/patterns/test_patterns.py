@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import granet
 from granet.distributions import counts
-from granet.layers import SparseLayer, find_layers
 from granet.patterns import FILTERS, Blocks, Groups, check_fit, parse_pattern
+from granet.weights import SparseLayer, find_layers
 
 
 def layer_of(module: nn.Module) -> SparseLayer:

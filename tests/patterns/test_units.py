@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from granet.layers import SparseLayer
 from granet.patterns import SINGLE, Units, units_of
+from granet.weights import SparseLayer
 
 SHAPES = {"linear": ((8, 12), 0), "convolution": ((8, 4, 3, 3), 0), "transposed": ((8, 6, 2, 2), 2)}
 

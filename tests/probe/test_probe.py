@@ -13,8 +13,8 @@ from torch.nn.utils import rnn
 from torch.utils.checkpoint import checkpoint
 
 import granet
-from granet.layers import find_layers
 from granet.probe import Probe, each_tensor
+from granet.weights import find_layers
 
 BATCHES = [(torch.randn(12, 6, generator=torch.Generator().manual_seed(i)), torch.arange(12) % 3) for i in range(3)]
 

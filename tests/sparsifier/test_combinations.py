@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 
 import granet
 from granet.hidden import FrozenWeights, Hidden
-from granet.layers import SparseLayer
 from granet.methods.gradient_memory import GradientMemory, Momentum
+from granet.weights import SparseLayer
 
 Kit = SimpleNamespace
 PATTERNS = {"2x3": 0.5, "filter": 0.5, "fan-in": 0.6, "1:2": 0.5}
@@ -180,7 +180,7 @@ def test_filters_of_a_model_wrapped_for_several_ranks_are_followed(kit: Kit, mon
                 raise ValueError
             return self.module(x)
 
-    monkeypatch.setattr("granet.layers.DistributedDataParallel", Wrapper)
+    monkeypatch.setattr("granet.weights.names.DistributedDataParallel", Wrapper)
     model, _, sparsifier = start(
         Wrapper(kit.net()), granet.GMP(0.5, pattern="filter", scope="uniform", every=2, end=8), exclude=("*6.weight",)
     )

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import granet
-from granet.layers import find_layers, gradients_of
 from granet.tensors.row import Row, addresses, contiguous, kinds, row_of, sizes
+from granet.weights import find_layers, gradients_of
 
 
 def some() -> list[torch.Tensor]:

@@ -17,9 +17,9 @@ from granet.distributions import distribution
 from granet.error_line import error_line
 from granet.files import write_text, writing_to
 from granet.flops import FlopsReport, flops
-from granet.layers import find_layers
 from granet.models import create_model
 from granet.net import make_net
+from granet.weights import find_layers
 
 
 @dataclass(frozen=True)

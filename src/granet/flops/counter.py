@@ -34,9 +34,9 @@ from granet.flops.fixed import FIXED, FREE, SOFTMAX, base_name, elementwise_flop
 from granet.flops.products import BIASES, PRODUCTS, Product, attention_scores
 from granet.flops.provenance import Provenance, Weight
 from granet.flops.report import FixedFlops, FlopsReport, LayerFlops
-from granet.layers import plain_name
 from granet.model_inputs import arguments
 from granet.probe.undisturbed import undisturbed
+from granet.weights import plain_name
 
 
 def flops(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from granet.clock import Clock
-from granet.layers import SparseLayer
+from granet.weights import SparseLayer
 
 
 class Hidden(ABC):

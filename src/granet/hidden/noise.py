@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 from granet.clock import Clock
 from granet.hidden.base import Hidden
 from granet.hidden.extras import ExtraParameters
-from granet.layers import SPARSIFIABLE, SparseLayer
 from granet.masking import check_together
 from granet.patterns import Units
+from granet.weights import SPARSIFIABLE, SparseLayer
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
 EPSILON = 1e-8

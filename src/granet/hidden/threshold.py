@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 from granet.clock import Clock
 from granet.hidden.extras import ExtraParameters
 from granet.hidden.weights import HiddenWeights, hidden_of
-from granet.layers import SparseLayer
 from granet.masking import zero_inactive
 from granet.patterns import SINGLE, Units
+from granet.weights import SparseLayer
 
 
 class SoftThreshold(HiddenWeights):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from granet.clock import Clock
 from granet.hidden.base import Hidden
-from granet.layers import SparseLayer
 from granet.masking import zero_inactive
+from granet.weights import SparseLayer
 
 
 class HiddenWeights(Hidden):

@@ -18,12 +18,12 @@ from torch.optim import Optimizer
 from granet.checks import check_share, check_switch
 from granet.clock import Clock, Time, parse_time
 from granet.hidden import Hidden
-from granet.layers import SparseLayer
 from granet.methods.gradient_memory import GradientMemory, Momentum
 from granet.methods.registry import method_name, register
 from granet.net import SparseNet
 from granet.patterns import Groups, parse_pattern
 from granet.plain_numbers import plain
+from granet.weights import SparseLayer
 
 __all__ = ["DenseGradient", "Method", "end_step", "periodic", "recorded", "register"]
 

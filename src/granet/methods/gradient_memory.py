@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from granet.layers import SparseLayer
+from granet.weights import SparseLayer
 
 
 class GradientMemory(Protocol):

@@ -13,11 +13,11 @@ from torch.optim import Optimizer
 from granet.checks import check_number
 from granet.clock import Clock, Time
 from granet.hidden import Hidden, SoftThreshold
-from granet.layers import SparseLayer
 from granet.methods.base import Method, recorded, register
 from granet.net import SparseNet
 from granet.patterns import units_of
 from granet.scores import magnitude
+from granet.weights import SparseLayer
 
 
 @register(

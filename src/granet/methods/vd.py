@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 from granet.checks import check_count, check_number
 from granet.clock import Clock, Time
 from granet.hidden import Hidden, VariationalNoise
-from granet.layers import SparseLayer
 from granet.masking import all_finite
 from granet.methods.base import Method, recorded, register
 from granet.net import SparseNet
 from granet.patterns import units_of
 from granet.scores import signal_to_noise
+from granet.weights import SparseLayer
 
 
 @register(

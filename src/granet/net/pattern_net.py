@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from granet.distributions import Distribution, Uniform, kept
-from granet.layers import SparseLayer
 from granet.net.pattern_ranking import BlockRanking, GroupRanking
 from granet.net.sparse_net import SparseNet
 from granet.patterns import Blocks, Groups, Units, check_fit, parse_pattern
 from granet.scores import Score
 from granet.selection import Candidates, Ranking, rank
+from granet.weights import SparseLayer
 
 P = TypeVar("P", Blocks, Groups)
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from granet.layers import SparseLayer
 from granet.net.division import nearest_multiple, rounded
 from granet.patterns import Groups
 from granet.selection import Candidates, rank
 from granet.tensors.transfer import constant
+from granet.weights import SparseLayer
 
 
 class BlockRanking:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from granet.distributions import least
-from granet.layers import SparseLayer, gradients_of, lay_in_a_row
 from granet.patterns import SINGLE, Units
 from granet.probe import Probe
 from granet.scores import Score, gradient, magnitude
 from granet.selection import Candidates, Ranking, rank
 from granet.tensors.row import Row, nonzero, row_of, sizes
 from granet.tensors.transfer import constant, to_device
+from granet.weights import SparseLayer, gradients_of, lay_in_a_row
 
 
 class ProposedMasks:

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from granet.layers import SparseLayer
 from granet.model_inputs import arguments
 from granet.probe.modes import in_mode
 from granet.sparsifier import Sparsifier
 from granet.tensors.packing import pack_bits, unpack_bits
+from granet.weights import SparseLayer
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from granet.layers import SparseLayer
+from granet.weights import SparseLayer
 
 
 @dataclass(frozen=True)

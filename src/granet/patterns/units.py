@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from granet.layers import SparseLayer
 from granet.patterns.patterns import Blocks, parse_pattern
+from granet.weights import SparseLayer
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from granet.clock import Clock
-from granet.layers import find_layers
 from granet.methods import Method, method_name
 from granet.plain_numbers import plain
 from granet.probe import Batch, Loss, Probe
 from granet.sparsifier.filters import find_followers
 from granet.sparsifier.sparsifier import Sparsifier
+from granet.weights import find_layers
 
 
 def sparsify(

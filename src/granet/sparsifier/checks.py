@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from torch.optim import Optimizer
 
 from granet.error_line import and_more
-from granet.layers import SparseLayer
 from granet.patterns import Units
+from granet.weights import SparseLayer
 
 
 def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:

@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.error_line import and_more
-from granet.layers import SparseLayer, gradients_of
 from granet.masking import all_finite
 from granet.methods import Method
 from granet.methods.gradient_memory import take_in
@@ -19,6 +18,7 @@ from granet.sparsifier.filters import Held
 from granet.sparsifier.history import History
 from granet.sparsifier.memory import Layout, check_layout
 from granet.sparsifier.readings import forget_gradients, read_rates, refer_to_gradients, take_gradients, with_gradient
+from granet.weights import SparseLayer, gradients_of
 
 
 class MaskUpdates:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from granet.layers import SparseLayer
+from granet.weights import SparseLayer
 
 
 class OptimizerState:

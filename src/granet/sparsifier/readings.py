@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from granet.layers import SparseLayer, gradients_of
 from granet.masking import all_finite, take_dense, zero_inactive
+from granet.weights import SparseLayer, gradients_of
 
 
 def refer_to_gradients(layers: Sequence[SparseLayer]) -> None:

@@ -14,7 +14,6 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.hidden import Hidden, drop_emptied
-from granet.layers import SparseLayer, count_active
 from granet.methods import Method, method_name
 from granet.net import make_net
 from granet.probe import Probe
@@ -27,6 +26,7 @@ from granet.sparsifier.memory import memory_layout
 from granet.sparsifier.state import read_state, write_state
 from granet.sparsifier.step_hooks import StepHooks
 from granet.sparsifier.zeros import Zeros
+from granet.weights import SparseLayer, count_active
 
 _holders: WeakValueDictionary[int, Sparsifier] = WeakValueDictionary()
 """The id of a weight to the sparsifier that is hooked for it; it keeps the weight, so the id is not used again."""

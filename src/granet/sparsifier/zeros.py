@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from torch import Tensor, optim
 from torch.optim import LBFGS, Optimizer
 
-from granet.layers import SparseLayer
 from granet.masking import zero_inactive
 from granet.sparsifier.filters import Followers, Held
 from granet.sparsifier.optimizer_state import OptimizerState
+from granet.weights import SparseLayer
 
 ELEMENTWISE = {
     *(optim.ASGD, optim.Adadelta, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam),

@@ -14,7 +14,6 @@ from granet.checkpoint import load as load_packed
 from granet.checkpoint import save
 from granet.data import ImageSet, load
 from granet.files import atomic, write_text
-from granet.layers import find_layers
 from granet.pretrained import INDEX, Pretrained, read_index, sha256
 from granet.probe.trained import take_over
 from granet.training.batches import normaliser
@@ -22,6 +21,7 @@ from granet.training.feeds import resident_split
 from granet.training.rundir import RunDir
 from granet.training.setup import make_model
 from granet.training.step import evaluate
+from granet.weights import find_layers
 
 LIMIT = 3_000_000
 """The most bytes that one file may take, since every installation includes all files."""

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from granet.flops import FlopsReport, TrainingFlops, flops
-from granet.layers import count_active
 from granet.sparsifier import Sparsifier
 from granet.training.feeds import Data
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord
 from granet.training.setup import make_model
+from granet.weights import count_active
 
 
 class Cost:

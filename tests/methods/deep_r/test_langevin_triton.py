@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import granet
-from granet.layers import SparseLayer
 from granet.methods.deep_r import langevin
 from granet.net import make_net
+from granet.weights import SparseLayer
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 

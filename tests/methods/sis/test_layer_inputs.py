@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from granet.layers import find_layers
 from granet.methods.sis.layer_inputs import watch
 from granet.probe import Probe
+from granet.weights import find_layers
 
 
 class Net(nn.Module):

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import granet
-from granet.layers import find_layers
 from granet.models import create_model
 from granet.patterns import FILTERS
 from granet.sparsifier.filters import find_followers
 from granet.sparsifier.zeros import Zeros
+from granet.weights import find_layers
 
 Kit = SimpleNamespace
 

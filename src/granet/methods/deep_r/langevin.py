@@ -7,9 +7,9 @@ from torch import Tensor
 
 from granet.kernels import runs_kernels
 from granet.keyed_noise import normal_noise, salts, uniform_noise
-from granet.layers import SparseLayer
 from granet.net import SparseNet
 from granet.patterns import SINGLE
+from granet.weights import SparseLayer
 
 _COIN, _NOISE = 1, 2  # what a random draw is for
 

@@ -13,8 +13,8 @@ from torch.func import functional_call
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from granet.layers import SPARSIFIABLE
 from granet.probe import Batch, Probe, Tensors, full_precision
+from granet.weights import SPARSIFIABLE
 
 _RELU = {functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
 

@@ -28,11 +28,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from granet.error_line import first_line
-from granet.layers import SparseLayer, plain_name, unwrapped
 from granet.masking import zero_inactive
 from granet.patterns import FILTERS
 from granet.sparsifier.filters.channels import trace_channels
 from granet.sparsifier.filters.silence import Flow
+from granet.weights import SparseLayer, plain_name, unwrapped
 
 Held = Literal["layers", "outputs", "readers"]
 """How much is held at zero: only the inactive weights of the layers; also what else dropped filters would output, so

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
-from granet.layers import SparseLayer, find_layers
+from granet.weights import SparseLayer, find_layers
 
 
 def names(model: nn.Module, **options: object) -> list[str]:
