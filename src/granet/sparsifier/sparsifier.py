@@ -17,12 +17,11 @@ from granet.hidden import Hidden, drop_emptied
 from granet.methods import Method, method_name
 from granet.net import make_net
 from granet.probe import Probe
-from granet.probe.trained import take_over
 from granet.sparsifier.checks import check_held, warn_of_lost_weights
 from granet.sparsifier.filters import Followers
+from granet.sparsifier.first_masks import choose_masks
 from granet.sparsifier.history import UpdateRecord
 from granet.sparsifier.mask_updates import MaskUpdates
-from granet.sparsifier.memory import memory_layout
 from granet.sparsifier.state import read_state, write_state
 from granet.sparsifier.step_hooks import StepHooks
 from granet.sparsifier.zeros import Zeros
@@ -63,15 +62,7 @@ class Sparsifier:
         self._zeros = Zeros(layers, followers, optimizer)
         self._updates = MaskUpdates(method, self._net, optimizer, steps, clock)
 
-        self._net.open(draw=0, movable=layers, accept=torch.tensor(True, device=self._net.device))
-        self._net.probe = probe
-        method.begin(self._net)
-        self._updates.memory_layout = memory_layout(self._net)
-        self._net.commit()
-        del self._net.probe
-        if self._net.start is not None:
-            take_over(probe.model, self._net.start)
-            self._net.start = None
+        self._updates.memory_layout = choose_masks(method, self._net, probe)
         warn_of_lost_weights(layers, self._net.units)
         self._hidden = method.hide(probe.model, layers, optimizer)
         self._change_masks()
