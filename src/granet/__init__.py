@@ -2,7 +2,7 @@
 
 from granet.checkpoint import load, save
 from granet.clock import Clock
-from granet.flops import FlopsReport, TrainingFlops, flops
+from granet.flop_counting import FlopsReport, TrainingFlops, flops
 from granet.methods import (
     DPF,
     DSR,
@@ -35,8 +35,8 @@ from granet.methods import (
     list_methods,
 )
 from granet.models import create_model, list_models
-from granet.plasticity import PlasticityPoint, PlasticityProbe, plasticity
 from granet.pretrained import Pretrained, list_pretrained, load_pretrained
+from granet.pruning_plasticity import PlasticityPoint, PlasticityProbe, plasticity
 from granet.sparsifier import Sparsifier, UpdateRecord, sparsify
 from granet.weights import SparseLayer
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from granet.cli import main
-from granet.flops import FlopsReport, flops
+from granet.flop_counting import FlopsReport, flops
 
 
 def lines(arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:

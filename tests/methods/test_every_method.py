@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import granet
 from bits import Parts, differences
-from granet.flops import TrainingFlops, flops
+from granet.flop_counting import TrainingFlops, flops
 
 STEPS, EPOCH, SPARSITY = 12, 2, 0.6
 SHORT = {

@@ -16,7 +16,7 @@ from granet.checks import check_share
 from granet.distributions import distribution
 from granet.error_line import error_line
 from granet.files import write_text, writing_to
-from granet.flops import FlopsReport, flops
+from granet.flop_counting import FlopsReport, flops
 from granet.models import create_model
 from granet.net import make_net
 from granet.weights import find_layers

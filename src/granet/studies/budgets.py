@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from granet.data.cifar import CIFAR10, CIFAR100, SIDE
-from granet.flops import FlopsReport, flops
+from granet.flop_counting import FlopsReport, flops
 from granet.models import create_model
 from granet.report.budget import fixed_counts
 from granet.studies.results import read_log

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import nn
 
-from granet.flops import FlopsReport, TrainingFlops, flops
+from granet.flop_counting import FlopsReport, TrainingFlops, flops
 from granet.sparsifier import Sparsifier
 from granet.training.feeds import Data
 from granet.training.recipe import Recipe

@@ -117,19 +117,19 @@ class FlopsReport:
         return dataclasses.replace(self, rows=tuple(rows))
 
     def __str__(self) -> str:
-        from granet.flops.formats import as_text
+        from granet.flop_counting.formats import as_text
 
         return as_text(self)
 
     def to_json(self) -> str:
         """Everything in the report, as JSON."""
-        from granet.flops.formats import as_json
+        from granet.flop_counting.formats import as_json
 
         return as_json(self)
 
     def to_csv(self) -> str:
         """The rows, as CSV with a header."""
-        from granet.flops.formats import as_csv
+        from granet.flop_counting.formats import as_csv
 
         return as_csv(self)
 

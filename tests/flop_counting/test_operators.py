@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from granet.flops import FlopsReport, flops
+from granet.flop_counting import FlopsReport, flops
 
 Kit = SimpleNamespace
 

@@ -13,7 +13,7 @@ import torch
 from granet import RigL
 from granet.clock import Clock
 from granet.distributions import counts, distribution, kept
-from granet.flops import FlopsReport, TrainingFlops
+from granet.flop_counting import FlopsReport, TrainingFlops
 from granet.models import create_model
 from granet.sparsifier import UpdateRecord
 from granet.studies.budgets import counted, printed_budgets, printed_rows

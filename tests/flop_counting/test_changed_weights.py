@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
 
-from granet.flops import flops
+from granet.flop_counting import flops
 
 Kit = SimpleNamespace
 

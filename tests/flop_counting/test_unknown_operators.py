@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from granet.flops import flops
+from granet.flop_counting import flops
 
 Kit = SimpleNamespace
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from granet.flops import FlopsReport, LayerFlops, flops
+from granet.flop_counting import FlopsReport, LayerFlops, flops
 
 
 @pytest.fixture

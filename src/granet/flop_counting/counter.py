@@ -30,10 +30,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from granet.error_line import first_line
-from granet.flops.fixed import FIXED, FREE, SOFTMAX, base_name, elementwise_flops, is_elementwise, is_view
-from granet.flops.products import BIASES, PRODUCTS, Product, attention_scores
-from granet.flops.provenance import Provenance, Weight
-from granet.flops.report import FixedFlops, FlopsReport, LayerFlops
+from granet.flop_counting.fixed import FIXED, FREE, SOFTMAX, base_name, elementwise_flops, is_elementwise, is_view
+from granet.flop_counting.products import BIASES, PRODUCTS, Product, attention_scores
+from granet.flop_counting.provenance import Provenance, Weight
+from granet.flop_counting.report import FixedFlops, FlopsReport, LayerFlops
 from granet.model_inputs import arguments
 from granet.probe.undisturbed import undisturbed
 from granet.weights import plain_name

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from granet.flops import flops
+from granet.flop_counting import flops
 
 
 def multiply_adds(module: nn.Module, x: Tensor) -> int:
@@ -143,7 +143,7 @@ def test_compiled_model() -> None:
 COMPILES_ITSELF = """
 import torch
 from torch import nn
-from granet.flops import flops
+from granet.flop_counting import flops
 
 class Net(nn.Module):
     def __init__(self):

@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Sequence
 
-from granet.flops.report import FlopsReport, LayerFlops
+from granet.flop_counting.report import FlopsReport, LayerFlops
 
 _COLUMNS = ("layer", "shape", "density", "FLOPs dense", "FLOPs sparse")
 

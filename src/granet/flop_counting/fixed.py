@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tag, Tensor
 
-from granet.flops.products import aten
+from granet.flop_counting.products import aten
 
 SOFTMAX = 5
 """For each element: maximum, difference, exponential, sum, quotient."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import granet
-from granet.flops import FlopsReport, LayerFlops, TrainingFlops, flops
+from granet.flop_counting import FlopsReport, LayerFlops, TrainingFlops, flops
 from granet.sparsifier import UpdateRecord
 
 REPORT = FlopsReport(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from granet.flops import flops
+from granet.flop_counting import flops
 
 FIXED = {
     "activation": (nn.ReLU(), 2 * 4 * 36),

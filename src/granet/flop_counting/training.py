@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from granet.flops.report import FlopsReport
+from granet.flop_counting.report import FlopsReport
 from granet.methods.base import DenseGradient
 from granet.methods.gradient_memory import MeanGradient
 from granet.sparsifier import Sparsifier, UpdateRecord
@@ -52,7 +52,7 @@ class TrainingFlops:
     It keeps no running count: `after` computes the cost from the history each time, so there is nothing to save or
     resume. The cost of a forward pass is computed once for each set of masks.
 
-    >>> from granet.flops.report import LayerFlops
+    >>> from granet.flop_counting.report import LayerFlops
     >>> report = FlopsReport((LayerFlops("0", weights=4, active=4, dense=80, sparse=80, parameter="0.weight"),))
     >>> static = TrainingFlops(report, layers=("0.weight",), active=(1,), dense_gradient="never")
     >>> static.after(100).ratio
