@@ -36,6 +36,7 @@ from granet.methods import (
 )
 from granet.models import create_model, list_models
 from granet.pretrained import Pretrained, list_pretrained, load_pretrained
+from granet.pruning import prune
 from granet.pruning_plasticity import PlasticityPoint, PlasticityProbe, plasticity
 from granet.sparsifier import Sparsifier, UpdateRecord, sparsify
 from granet.weights import SparseLayer
@@ -88,6 +89,7 @@ __all__ = [
     "load",
     "load_pretrained",
     "plasticity",
+    "prune",
     "save",
     "sparsify",
 ]

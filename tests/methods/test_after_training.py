@@ -301,7 +301,6 @@ def without(name: str) -> dict[str, Tensor]:
 METHODS = [granet.LTH(sparsity=0.8), granet.LRR(sparsity=0.8), granet.OneShot(sparsity=0.8), granet.SIS(sparsity=0.8)]
 NAMES = ["lth", "lrr", "one-shot", "sis"]
 WRONG: dict[str, tuple[Any, str]] = {
-    "none": (lambda: None, "trained=None: {} needs the state_dict of a finished first run"),
     "a path": (lambda: "run/model.safetensors", "trained=str: {} needs the state_dict"),
     "nothing": (
         dict,
@@ -323,6 +322,22 @@ WRONG: dict[str, tuple[Any, str]] = {
         "trained: {}'s score of '4.weight' is not",
     ),
 }
+
+
+def test_only_a_ticket_needs_a_run_besides_the_model() -> None:
+    """Its weights are those to begin with; for the others the model as it stands is the finished run."""
+    with pytest.raises(ValueError, match="trained=None: lth needs the state_dict of a finished first run"):
+        begin(net(1), granet.LTH(sparsity=0.8))
+    batches = [batch(i) for i in range(4)]
+    for method in METHODS[1:]:
+        model, other, broken = net(1), net(1), net(1)
+        own = begin(model, method, batches=batches)
+        given = begin(other, method, batches=batches, trained=net(1).state_dict())
+        assert all(torch.equal(mask, given.masks[name]) for name, mask in own.masks.items())
+        assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
+        nn.init.constant_(broken[4].weight, torch.nan)
+        with pytest.raises(ValueError, match=r"model: .*'s score of '4\.weight' is not finite"):
+            begin(broken, method, batches=batches)
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -24,7 +24,8 @@ by `granet methods --markdown` from the registry, `granet.list_methods()`.)
 _COLUMNS = """\
 - **when**: when the masks are chosen. Masks chosen before or after training stay fixed, except that `prune-regrow`
   regrows as many weights as it pruned after its first step. Methods after training start from a finished first run,
-  `trained=`.
+  `trained=`; without it the model is that run, but for `lth`. `granet.prune(model, method)` prunes in one call, without
+  an optimizer, by any method whose masks stay fixed.
 - **score**: what decides which weights stay. LAMP ([Lee et al. 2021](https://arxiv.org/abs/2010.07611)), chosen by
   `score="lamp"`, is a weight's square over the sum of all squares in its layer that are not smaller.
 - **distribution**: how layers share the weights that stay, unless a field `scope` or `distribution` says otherwise.

@@ -20,10 +20,10 @@ from granet.net import SparseNet
 class LRR(LTH):
     """Learning-rate rewinding: prune a finished first run by magnitude and train it on, over the whole schedule again.
 
-    The model takes over the first run's parameters and buffers, batch-norm statistics included. The optimizer should be
-    a fresh one, and the learning rate starts again from the top.
+    The model takes over the first run's parameters and buffers, batch-norm statistics included; without ``trained`` it
+    is that run itself. The optimizer should be a fresh one, and the learning rate starts again from the top.
     """
 
     def begin(self, net: SparseNet) -> None:
-        super().begin(net)
-        net.start = net.probe.trained_state()
+        net.start = net.probe.state_to_start_from()
+        self._keep_largest(net, net.start)

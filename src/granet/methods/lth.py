@@ -9,6 +9,7 @@ from typing import ClassVar
 from granet.distributions import kept
 from granet.methods.base import Method, register
 from granet.net import SparseNet
+from granet.probe import Tensors
 from granet.scores import given
 
 
@@ -32,13 +33,16 @@ class LTH(Method):
     takes_pattern: ClassVar[bool] = True
 
     def begin(self, net: SparseNet) -> None:
-        trained = net.probe.trained_weights()
+        self._keep_largest(net, net.probe.trained_state())
+
+    def _keep_largest(self, net: SparseNet, state: Tensors) -> None:
+        trained = net.probe.finite_weights(state)
         nonzero = sum(int(weight.count_nonzero()) for weight in trained.values())
         keep = kept(net.numel, self.sparsity)
         if nonzero < keep:
             warnings.warn(
                 f"granet: sparsity={self.sparsity!r} keeps {keep} weights, but only {nonzero} are not zero in the "
                 "trained run; the others are the first of its zeros",
-                stacklevel=2,
+                stacklevel=3,
             )
         net.prune_to(self.sparsity, given(trained))

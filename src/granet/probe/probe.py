@@ -56,7 +56,7 @@ class Probe:
         if self._batches is None:
             raise ValueError(
                 f"batches=None: {self.method} needs {count} of (inputs, targets); "
-                "pass granet.sparsify(..., batches=loader, loss=loss_fn)"
+                "pass batches=loader, and a loss= where the method needs one"
             )
         if not isinstance(self._batches, Iterable):
             raise ValueError(f"batches={self._batches!r}: {self.method} needs an iterable of (inputs, targets)")
@@ -73,11 +73,16 @@ class Probe:
         """The state of the finished first run, with the same entries as the model's own state."""
         return checked_state(self.method, self.model, self._trained)
 
-    def trained_weights(self) -> Tensors:
-        """The sparsified weights of the finished first run."""
-        state = self.trained_state()
+    def state_to_start_from(self) -> Tensors:
+        """The state of the finished first run; where none is given the model as it stands is that run."""
+        if self._trained is not None:
+            return self.trained_state()
+        return checked_state(self.method, self.model, self.model.state_dict())
+
+    def finite_weights(self, state: Tensors) -> Tensors:
+        """The sparsified weights in such a state."""
         weights = {layer.name: state[self._key[layer.name]].to(layer.weight.device) for layer in self.layers}
-        return self.finite(weights, "trained")
+        return self.finite(weights, "model" if self._trained is None else "trained")
 
     def finite(self, scores: Tensors, field: str) -> Tensors:
         """``scores``, or a ValueError if one is NaN or infinite: such weights cannot be ranked."""
@@ -204,9 +209,7 @@ class Probe:
                 )
             outputs = outputs / temperature
         if not callable(self._loss):
-            raise ValueError(
-                f"loss={self._loss!r}: {self.method} needs a function; pass granet.sparsify(..., loss=loss_fn)"
-            )
+            raise ValueError(f"loss={self._loss!r}: {self.method} needs a function; pass loss=loss_fn")
         loss = self._loss(outputs, targets)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)

@@ -15,8 +15,8 @@ def checked_state(method: str, model: nn.Module, trained: Mapping[str, Any] | No
     """The tensors of ``trained`` by plain name; ValueError unless they are the model's, one for one."""
     if trained is None:
         raise ValueError(
-            f"trained=None: {method} needs the state_dict of a finished first run; pass granet.sparsify(..., "
-            "trained=state), with model.state_dict() if this model is that run"
+            f"trained=None: {method} needs the state_dict of a finished first run, since the model has the values to "
+            "begin with; pass trained=state"
         )
     if not isinstance(trained, Mapping):
         raise ValueError(f"trained={type(trained).__name__}: {method} needs the state_dict of a finished first run")

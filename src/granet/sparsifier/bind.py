@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.methods import Method, method_name
-from granet.plain_numbers import plain
 from granet.probe import Batch, Loss, Probe
+from granet.sparsifier.checks import check_asked, check_values
 from granet.sparsifier.filters import find_followers
 from granet.sparsifier.sparsifier import Sparsifier
 from granet.weights import find_layers
@@ -45,17 +45,10 @@ def sparsify(
             them. Inputs in a tuple or list are several arguments of the model, in a dict named ones. On several ranks,
             give all the same batches.
         loss: ``loss(outputs, targets)``, one number, for the same methods.
-        trained: the state_dict of a finished first run, for methods that retrain.
+        trained: the state_dict of a finished first run, for methods that retrain. Without it the model is that run, but
+            for ``lth``, which begins with the model's values under the masks of the run.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model={type(model).__name__}: must be a torch.nn.Module")
-    if not isinstance(method, Method):
-        raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
-    seed, floor = plain(seed), plain(floor)
-    if type(seed) is not int:
-        raise ValueError(f"seed={seed!r}: must be a whole number")
-    if type(floor) is not int or floor < 0:
-        raise ValueError(f"floor={floor!r}: must be a whole number of weights, 0 or more")
+    seed, floor = check_asked(model, method, seed, floor)
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer={type(optimizer).__name__}: must be a torch.optim.Optimizer")
     if not getattr(type(optimizer).step, "hooked", False):  # torch sees to it in Optimizer.__init__
@@ -64,9 +57,7 @@ def sparsify(
             "if it wraps an optimizer, give that one"
         )
     layers = find_layers(model, include, exclude, seed)
-    for layer in layers:
-        if layer.weight.is_meta:
-            raise ValueError(f"model: {layer.name!r} is on the meta device; give it its weights before sparsifying")
+    check_values(layers)
     clock = Clock(0, total_steps, steps_per_epoch)
     followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else None
     probe = Probe(method_name(method), model, layers, batches, loss, trained)

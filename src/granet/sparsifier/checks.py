@@ -5,11 +5,35 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
+from torch import nn
 from torch.optim import Optimizer
 
 from granet.error_line import and_more
+from granet.methods import Method
 from granet.patterns import Units
+from granet.plain_numbers import plain
 from granet.weights import SparseLayer
+
+
+def check_asked(model: nn.Module, method: Method, seed: int, floor: int) -> tuple[int, int]:
+    """The seed and the floor as Python's numbers; ValueError for something that is none, or no model or method."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model={type(model).__name__}: must be a torch.nn.Module")
+    if not isinstance(method, Method):
+        raise ValueError(f"method={method!r}: must be a method, such as granet.GraNet(sparsity=0.9)")
+    seed, floor = plain(seed), plain(floor)
+    if type(seed) is not int:
+        raise ValueError(f"seed={seed!r}: must be a whole number")
+    if type(floor) is not int or floor < 0:
+        raise ValueError(f"floor={floor!r}: must be a whole number of weights, 0 or more")
+    return seed, floor
+
+
+def check_values(layers: Sequence[SparseLayer]) -> None:
+    """ValueError for a weight without values."""
+    for layer in layers:
+        if layer.weight.is_meta:
+            raise ValueError(f"model: {layer.name!r} is on the meta device; give it its weights before sparsifying")
 
 
 def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:

@@ -55,7 +55,7 @@ class Sparsifier:
         self._clock = clock
         steps = method.updates(clock)
         check_held(optimizer, layers)
-        _check_free(layers)
+        check_free(layers)
         self._layers = {layer.name: layer for layer in layers}
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
         self._optimizer = optimizer
@@ -305,7 +305,7 @@ class Sparsifier:
         self._hooks = self._hook() if state["_hooks"] else None
 
 
-def _check_free(layers: Sequence[SparseLayer]) -> None:
+def check_free(layers: Sequence[SparseLayer]) -> None:
     """ValueError if a sparsifier holds one of these weights already, through this optimizer or another one."""
     if any(id(layer.weight) in _holders for layer in layers):
         gc.collect()  # a sparsifier that nobody has any more is in a cycle with its optimizer

@@ -12,14 +12,19 @@ from granet.weights.layer import SparseLayer, lay_in_a_row
 
 
 def find_layers(
-    model: nn.Module, include: Sequence[str] = ("*",), exclude: Sequence[str] = (), seed: int = 0
+    model: nn.Module,
+    include: Sequence[str] = ("*",),
+    exclude: Sequence[str] = (),
+    seed: int = 0,
+    *,
+    take_frozen: bool = False,
 ) -> list[SparseLayer]:
     """The weights to sparsify, in the order of ``model.named_parameters()``.
 
     By default the weight of every convolution (transposed ones too) and every linear layer. ``include`` and
     ``exclude`` are globs over parameter names; a name written out in full in ``include`` adds that parameter
     whatever module it belongs to. A tied weight counts once, under its first name, and any of its names matches.
-    Frozen weights are left out.
+    Frozen weights are left out, unless they are taken for pruning without training.
     """
     include, exclude = _globs("include", include), _globs("exclude", exclude)
     candidates = candidates_of(model)
@@ -35,7 +40,7 @@ def find_layers(
         used |= hits | misses
         if not hits or misses:
             continue
-        if not one.parameter.requires_grad:
+        if not (one.parameter.requires_grad or take_frozen):
             frozen.append(one.names[0])
             continue
         check_kind(one)
@@ -52,7 +57,7 @@ def find_layers(
                 f"model: no sparsifiable weight in {type(model).__name__}; {known}; "
                 "others have to be named in full in include"
             )
-        if not any(one.parameter.requires_grad for one in default):
+        if not take_frozen and not any(one.parameter.requires_grad for one in default):
             raise ValueError(
                 f"model: every convolution and linear weight of {type(model).__name__} is frozen, requires_grad=False"
             )

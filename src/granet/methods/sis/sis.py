@@ -71,9 +71,9 @@ class SIS(Method):
 
     def begin(self, net: SparseNet) -> None:
         probe = net.probe
-        trained, own = probe.trained_state(), probe.state()
+        trained, own = probe.state_to_start_from(), probe.state()
         state = {name: full_precision(trained.get(name, value).to(value)) for name, value in own.items()}
-        weights = probe.finite(probe.weights_of(state), "trained")
+        weights = probe.finite_weights(state)
         batches = [(each_tensor(full_precision, inputs), targets) for inputs, targets in probe.draw(self.batches)]
         seen = watch(probe, state, batches)
         _check_outputs(seen, weights)

@@ -127,10 +127,14 @@ class Followers:
             )
 
 
-def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer) -> Followers:
-    """Find biases by the module that owns a weight, all else by tracing the model; warn of what cannot be held."""
+def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer | None) -> Followers:
+    """Find biases by the module that owns a weight, all else by tracing the model; warn of what cannot be held.
+
+    Without an optimizer all that is in the model can be: nothing trains it.
+    """
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    groups = optimizer.param_groups if optimizer is not None else [{"params": list(model.parameters())}]
+    trained = {id(parameter) for group in groups for parameter in group["params"]}
     model = unwrapped(model)
     modules = dict(model.named_modules())
     followers = Followers(layers)
