@@ -18,7 +18,7 @@ from granet.weights import SparseLayer
 
 
 def layer_of(values: list[float], dtype: torch.dtype = torch.float32) -> SparseLayer:
-    return SparseLayer("w", nn.Parameter(torch.tensor(values, dtype=dtype).view(1, -1)), 0, 0)
+    return SparseLayer.of("w", nn.Parameter(torch.tensor(values, dtype=dtype).view(1, -1)), 0, 0)
 
 
 def by_definition(values: list[float]) -> list[float]:
@@ -77,8 +77,8 @@ def test_a_layer_of_zeros_has_no_score() -> None:
 
 def test_the_shape_and_the_layout_of_the_weight_do_not_matter() -> None:
     weight = torch.randn(4, 3, 2, 2)
-    plain = SparseLayer("w", nn.Parameter(weight), 0, 0)
-    last = SparseLayer("w", nn.Parameter(weight.to(memory_format=torch.channels_last)), 0, 0)
+    plain = SparseLayer.of("w", nn.Parameter(weight), 0, 0)
+    last = SparseLayer.of("w", nn.Parameter(weight.to(memory_format=torch.channels_last)), 0, 0)
     assert lamp(plain, 0).shape == weight.shape
     assert torch.equal(lamp(plain, 0), lamp(last, 0))
 
@@ -91,7 +91,7 @@ def net_of(seed: int, scales: list[float]) -> SparseNet:
     layers = []
     for index, (shape, scale) in enumerate(zip([(6, 5), (4, 3, 3, 3), (10, 4)], scales, strict=True)):
         weight = torch.randn(shape, generator=generator) * scale
-        layers.append(SparseLayer(str(index), nn.Parameter(weight), index, seed))
+        layers.append(SparseLayer.of(str(index), nn.Parameter(weight), index, seed))
         layers[-1].gradient = torch.randn(shape, generator=generator)
     return SparseNet(layers)
 

@@ -29,7 +29,7 @@ def correlation(a: Tensor, b: Tensor) -> float:
 
 
 def layer(seed: int = 0, index: int = 0, shape: tuple[int, ...] = (4, 5)) -> SparseLayer:
-    return SparseLayer("weight", nn.Parameter(torch.randn(shape)), index, seed)
+    return SparseLayer.of("weight", nn.Parameter(torch.randn(shape)), index, seed)
 
 
 def test_magnitude_is_the_weight_itself() -> None:
@@ -48,7 +48,7 @@ def test_gradient_is_the_dense_one() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_signal_to_noise_is_as_precise_as_the_noise(dtype: torch.dtype) -> None:
     """Weights of half precision have a variance in single precision, and differ by less than their logarithms could."""
-    one = SparseLayer("weight", nn.Parameter(torch.linspace(1, 2, 12, dtype=dtype).view(3, 4)), 0, 0)
+    one = SparseLayer.of("weight", nn.Parameter(torch.linspace(1, 2, 12, dtype=dtype).view(3, 4)), 0, 0)
     one.hidden = torch.full((3, 4), -2.0, dtype=torch.promote_types(dtype, torch.float32))
     torch.testing.assert_close(signal_to_noise(SINGLE)(one, 0), one.weight.detach().to(one.hidden) ** 2 / math.exp(-2))
 
@@ -138,6 +138,6 @@ def test_the_least_noise_elsewhere_is_above_the_most_where_a_weight_was(monkeypa
 
 
 def test_given_scores_are_those_of_the_layer() -> None:
-    layers = [SparseLayer(name, nn.Parameter(torch.ones(2, 2)), i, 0) for i, name in enumerate("ab")]
+    layers = [SparseLayer.of(name, nn.Parameter(torch.ones(2, 2)), i, 0) for i, name in enumerate("ab")]
     score = given_scores({"b": torch.full((2, 2), 2.0), "a": torch.ones(2, 2)})
     assert [float(score(layer, 0).sum()) for layer in layers] == [4.0, 8.0]

@@ -148,5 +148,5 @@ def test_every_name_on_the_page_exists() -> None:
     assert all(hasattr(scores, name) for name in named - layer_names)
     assert all(f"`{name}" in PAGE and hasattr(schedules, name) for name in ("cubic", "cosine"))
     assert "`granet.distributions.distribution(name)`" in PAGE and hasattr(distributions, "distribution")
-    layer = SparseLayer("w", nn.Parameter(torch.ones(2, 2)), 0, 0)
+    layer = SparseLayer.of("w", nn.Parameter(torch.ones(2, 2)), 0, 0)
     assert all(hasattr(layer, name) for name in layer_names | {"gradient"})

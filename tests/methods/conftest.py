@@ -29,7 +29,7 @@ class Trial:
         self.updates = method.updates(Clock(0, total, epoch))
         self.rng, self.coarse = np.random.default_rng(seed), coarse
         self.scales = scales or [1.0] * len(shapes)
-        layers = [SparseLayer(f"{i}.weight", nn.Parameter(torch.zeros(s)), i, seed) for i, s in enumerate(shapes)]
+        layers = [SparseLayer.of(f"{i}.weight", nn.Parameter(torch.zeros(s)), i, seed) for i, s in enumerate(shapes)]
         self.net = make_net(layers, floor, method.pattern, method.sparsity)
         self._propose(0, lambda: method.begin(self.net))
 

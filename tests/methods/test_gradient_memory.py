@@ -68,7 +68,7 @@ def test_growth_is_by_the_mean_of_the_last_gradients(name: str, batches: int) ->
         optimizer.step()
         if step % 5 == 0:
             mean = torch.stack(seen[-batches:]).mean(0)
-            weights = granet.SparseLayer("twin", twin.weight, 0, 0)
+            weights = granet.SparseLayer.of("twin", twin.weight, 0, 0)
             moved = ROUND[name](RATIO[name](step) * 32)
             assert torch.equal(layer.mask, grown(weights, mask, mean, moved))
             updates += moved > 0

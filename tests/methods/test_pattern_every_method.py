@@ -73,9 +73,9 @@ class Run(Parts):
     def dropped(self, name: str) -> Tensor:
         """Which filters of a layer are."""
         layer = self.sparsifier.layers[name]
-        groups, mask = layer.transposed_groups, layer.mask
-        if groups:
-            mask = mask.reshape(groups, -1, *mask.shape[1:]).transpose(1, 2).flatten(0, 1)
+        orientation, mask = layer.identity.orientation, layer.mask
+        if orientation.out == 1:  # transposed
+            mask = mask.reshape(orientation.groups, -1, *mask.shape[1:]).transpose(1, 2).flatten(0, 1)
         return ~mask.flatten(1).any(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ def made(pattern: str, seed: int = 0) -> Any:
     generator = torch.Generator().manual_seed(seed)
     layers = []
     for index, shape in enumerate([(16, 1, 3, 3), (8, 72)]):
-        layer = SparseLayer(str(index), nn.Parameter(torch.randn(shape, generator=generator)), index, seed)
+        layer = SparseLayer.of(str(index), nn.Parameter(torch.randn(shape, generator=generator)), index, seed)
         layer.memory["momentum"] = torch.randn(shape, generator=generator)
         layers.append(layer)
     return make_net(layers, 1, pattern, 0.5)
@@ -128,7 +129,7 @@ def test_deep_r_drops_units_whose_signed_sum_is_negative(units, pattern: str) ->
 
 def test_deep_r_lets_each_group_draw_what_it_lost(units) -> None:
     method, layer = granet.DeepR(sparsity=0.5, l1=0.0, noise=0.0, pattern="2:4"), made("1x1").layers[1]
-    layer.index = 0
+    layer.identity = replace(layer.identity, index=0)
     net = make_net([layer], 1, "2:4", 0.5)
     for step in range(20):
         net.layers[0].weight.data.add_(torch.randn_like(net.layers[0].weight) * net.layers[0].mask)

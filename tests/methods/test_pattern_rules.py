@@ -207,7 +207,7 @@ def test_sis_finds_the_least_units(units, pattern: str) -> None:
     """With unit vectors as inputs, the least group-lasso norm within a distance of W is a group threshold of W."""
     torch.manual_seed(0)
     weight = torch.randn(8, 12).double() * torch.linspace(0.2, 2, 8)[:, None]
-    layer = SparseLayer("weight", nn.Parameter(weight), 0, 0)
+    layer = SparseLayer.of("weight", nn.Parameter(weight), 0, 0)
     kept = constraint(lambda w: torch.eye(12).double() @ w.T, weight, False, 0.5)
     found = least_weights(weight, [kept], 0.5, 3000, lambda v, t: units_of(pattern).shrink(layer, v, t))
     size = units.join(units.split(weight, pattern).square().mean(1).sqrt(), weight, pattern)

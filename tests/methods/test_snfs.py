@@ -21,7 +21,7 @@ def made(shapes, momenta=None, seed: int = 0, floor: int = 1) -> SparseNet:
     rng = np.random.default_rng(seed)
     layers = []
     for index, shape in enumerate(shapes):
-        layer = SparseLayer(f"{index}", nn.Parameter(torch.from_numpy(rng.normal(size=shape)).float()), index, seed)
+        layer = SparseLayer.of(f"{index}", nn.Parameter(torch.from_numpy(rng.normal(size=shape)).float()), index, seed)
         value = torch.from_numpy(rng.normal(size=shape)).float() if momenta is None else momenta[index].clone()
         layer.memory["momentum"] = value
         layers.append(layer)

@@ -21,7 +21,7 @@ def make(shapes: Sequence[tuple[int, ...]] = SHAPES, *, seed: int = 0, floor: in
     generator = torch.Generator().manual_seed(seed)
     layers = []
     for index, shape in enumerate(shapes):
-        layer = SparseLayer(f"{index}.weight", nn.Parameter(torch.randn(shape, generator=generator)), index, seed)
+        layer = SparseLayer.of(f"{index}.weight", nn.Parameter(torch.randn(shape, generator=generator)), index, seed)
         layer.gradient = torch.randn(shape, generator=generator)
         layers.append(layer)
     return SparseNet(layers, floor)

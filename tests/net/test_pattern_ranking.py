@@ -41,7 +41,7 @@ def test_each_row_keeps_its_best_candidates(data, rows: int, columns: int, dtype
 
 
 def test_thinning_and_filling_leave_groups_alike() -> None:
-    layer = SparseLayer("w", nn.Parameter(torch.zeros(2, 8)), 0, 0)
+    layer = SparseLayer.of("w", nn.Parameter(torch.zeros(2, 8)), 0, 0)
     score = torch.tensor([[1.0, 2, 3, 4, 5, 6, 7, 8], [8, 7, 6, 5, 4, 3, 2, 1]])
     mask = torch.ones(16, dtype=torch.bool)
     GroupRanking(Groups("", 4, 2), [layer], [score], [mask], "active").select(torch.tensor([8]))
@@ -122,7 +122,7 @@ def test_no_block_at_all_where_nothing_is_asked(total: int) -> None:
 @given(st.data(), st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=4), st.integers(0, 2))
 def test_a_budget_for_constant_fan_in_is_rounded_by_largest_remainder(data, shapes, floor: int) -> None:
     """Each layer's free count is rounded to whole rows of weights; those rounded up have the largest remainders."""
-    layers = [SparseLayer(str(i), nn.Parameter(torch.zeros(shape)), i, 0) for i, shape in enumerate(shapes)]
+    layers = [SparseLayer.of(str(i), nn.Parameter(torch.zeros(shape)), i, 0) for i, shape in enumerate(shapes)]
     scores = [
         torch.tensor(data.draw(st.lists(VALUES, min_size=n.numel, max_size=n.numel))).view(n.weight.shape)
         for n in layers

@@ -155,7 +155,7 @@ SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([(), (1
 def test_blocks_are_the_rectangles_of_the_matrix(shape, rows: int, columns: int, seed: int) -> None:
     (high, wide, kernel), generator = shape, torch.Generator().manual_seed(seed)
     weight = torch.randn(high * rows, wide * columns, *kernel, generator=generator)
-    layer = SparseLayer("w", nn.Parameter(weight), 0, 0)
+    layer = SparseLayer.of("w", nn.Parameter(weight), 0, 0)
     pattern = Blocks("", rows, columns)
     assert pattern.misfit(layer) is None
     blocks = blocks_of(weight, rows, columns)
@@ -177,7 +177,7 @@ def test_blocks_are_the_rectangles_of_the_matrix(shape, rows: int, columns: int,
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_the_score_of_a_block_shows_what_is_not_finite(value: float) -> None:
-    layer = SparseLayer("w", nn.Parameter(torch.ones(4, 4)), 0, 0)
+    layer = SparseLayer.of("w", nn.Parameter(torch.ones(4, 4)), 0, 0)
     score = torch.ones(4, 4)
     score[2, 1] = value
     pooled = Blocks("", 2, 2).pool(layer, score)
@@ -218,7 +218,7 @@ def test_a_filter_is_all_that_an_output_channel_is_made_of(module: nn.Module) ->
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(2, 4), st.sampled_from([(), (3,), (2, 3)]), st.integers(0, 99))
 def test_n_of_m_groups_are_neighbouring_input_channels(outputs: int, groups: int, m: int, kernel, seed: int) -> None:
     weight = torch.randn(outputs, groups * m, *kernel, generator=torch.Generator().manual_seed(seed))
-    layer = SparseLayer("w", nn.Parameter(weight), 0, 0)
+    layer = SparseLayer.of("w", nn.Parameter(weight), 0, 0)
     pattern = Groups("", m, 1)
     rows = pattern.split(layer, weight)
     expected = [
@@ -253,7 +253,7 @@ def test_groups_of_a_transposed_convolution_belong_to_one_output(pattern: str, g
 
 
 def test_a_mask_holds_n_of_m_if_every_group_has_as_many() -> None:
-    layer = SparseLayer("w", nn.Parameter(torch.randn(2, 8)), 0, 0)
+    layer = SparseLayer.of("w", nn.Parameter(torch.randn(2, 8)), 0, 0)
     mask = torch.tensor([[1, 0, 1, 0, 0, 0, 1, 1], [0, 1, 1, 0, 1, 1, 0, 0]], dtype=torch.bool)
     assert parse_pattern("2:4").holds(layer, mask)
     assert parse_pattern("fan-in").holds(layer, mask)
@@ -307,7 +307,7 @@ def test_quanta_for_a_floor_are_not_taken_from_a_dense_layer() -> None:
 
 
 def test_a_block_of_many_weights_loses_none_of_them_to_rounding() -> None:
-    layer = SparseLayer("w", nn.Parameter(torch.zeros(2, 1001)), 0, 0)
+    layer = SparseLayer.of("w", nn.Parameter(torch.zeros(2, 1001)), 0, 0)
     scores = torch.zeros(2, 1001)
     scores[0, 0] = 2**24 + 996
     scores[1, 0], scores[1, 1:] = 2**24, 1  # 2**24 + 1 is no float32

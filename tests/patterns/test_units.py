@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from granet.patterns import SINGLE, Units, units_of
-from granet.weights import SparseLayer
+from granet.weights import Orientation, SparseLayer
 
 SHAPES = {"linear": ((8, 12), 0), "convolution": ((8, 4, 3, 3), 0), "transposed": ((8, 6, 2, 2), 2)}
 
@@ -16,13 +16,14 @@ def layer_of(kind: str, layout: torch.memory_format = torch.contiguous_format) -
     shape, groups = SHAPES[kind]
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     weight = weight.to(memory_format=layout) if weight.ndim == 4 else weight
-    return SparseLayer("weight", nn.Parameter(weight), 0, 0, groups)
+    orientation = Orientation(1, 0, groups=groups) if groups else Orientation()
+    return SparseLayer.of("weight", nn.Parameter(weight), orientation=orientation)
 
 
 def numbered(layer: SparseLayer, pattern: str) -> Tensor:
     """The number of each weight's unit, in the shape of the weight."""
     first, second, *kernel = layer.weight.shape
-    groups = layer.transposed_groups
+    groups = layer.identity.orientation.groups if layer.identity.orientation.out else 0
     outputs = groups * second if groups else first
     columns = layer.numel // outputs
     row, column = torch.arange(outputs)[:, None].expand(-1, columns), torch.arange(columns).expand(outputs, -1)

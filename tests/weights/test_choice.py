@@ -239,7 +239,7 @@ def test_a_weight_that_wraps_other_tensors_is_refused() -> None:
 
 
 def test_a_layer_begins_dense_and_counts_its_mask() -> None:
-    layer = SparseLayer("fc.weight", nn.Parameter(torch.randn(2, 5)), 0, 0)
+    layer = SparseLayer.of("fc.weight", nn.Parameter(torch.randn(2, 5)), 0, 0)
     assert layer.mask.dtype == torch.bool
     assert layer.mask.all()
     assert (layer.active, layer.numel, layer.sparsity) == (10, 10, 0.0)
@@ -250,7 +250,7 @@ def test_a_layer_begins_dense_and_counts_its_mask() -> None:
 @pytest.mark.parametrize("zeros", range(11))
 def test_sparsity_is_zeros_over_all_exactly(zeros: int) -> None:
     """0.1 when one of ten is zero, not 1 - 0.9 = 0.09999999999999998."""
-    layer = SparseLayer("fc.weight", nn.Parameter(torch.randn(10)), 0, 0)
+    layer = SparseLayer.of("fc.weight", nn.Parameter(torch.randn(10)), 0, 0)
     layer.mask[:zeros] = False
     assert layer.sparsity == zeros / 10
 

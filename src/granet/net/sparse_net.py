@@ -6,6 +6,8 @@ A method proposes new masks here; it never touches a weight. The sparsifier open
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
+from statistics import fmean
 from typing import Literal
 
 import torch
@@ -165,7 +167,11 @@ class SparseNet(ProposedMasks):
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
         """The whole numbers of weights that the layers keep; ValueError if there is no such division."""
         total = kept(self.numel, sparsity)
-        densities = layer_densities(distribution, self.shapes, total / self.numel)
+        matrices = [layer.identity.matrices for layer in self.layers]
+        of_each = iter(
+            layer_densities(distribution, [shape for shapes in matrices for shape in shapes], total / self.numel)
+        )
+        densities = [fmean(islice(of_each, len(shapes))) for shapes in matrices]
         return counts(self.shapes, densities, total, self.floor, self._quanta)
 
     # What a method may want to know before it moves; all are tensors with an entry for each movable layer.

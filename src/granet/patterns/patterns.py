@@ -41,7 +41,7 @@ class Blocks:
 
     def misfit(self, layer: SparseLayer) -> str | None:
         """Why the pattern does not divide that layer, if so."""
-        rows, *inputs = _shape(layer)
+        rows, *inputs = layer.identity.matrices[0]
         if rows % self.rows:
             return f"{rows} rows (outputs) are no multiple of {self.rows}"
         if math.prod(inputs) % self._columns(layer):
@@ -64,20 +64,20 @@ class Blocks:
 
     def spread(self, layer: SparseLayer, units: Tensor) -> Tensor:
         """The mask of the weights, from that of the blocks."""
-        shape = _shape(layer)
+        shape = layer.identity.neurons
         blocks = units.view(shape[0] // self.rows, 1, -1, 1).expand(-1, self.rows, -1, self._columns(layer))
-        return _as_stored(layer, blocks.reshape(shape).contiguous())
+        return layer.stored(blocks.reshape(shape).contiguous())
 
     def holds(self, layer: SparseLayer, mask: Tensor) -> bool:
         """Whether every block of the mask is all active or all inactive."""
         return torch.equal(self.spread(layer, self.units(layer, mask)), mask)
 
     def _columns(self, layer: SparseLayer) -> int:
-        return self.columns or math.prod(_shape(layer)[1:])
+        return self.columns or math.prod(layer.identity.neurons[1:])
 
     def split(self, layer: SparseLayer, tensor: Tensor) -> Tensor:
         """[rows of blocks, rows of a block, columns of blocks, columns of a block]."""
-        neurons = _neurons_first(layer, tensor)
+        neurons = layer.neurons(tensor)
         return neurons.reshape(len(neurons) // self.rows, self.rows, -1, self._columns(layer))
 
 
@@ -104,24 +104,24 @@ class Groups:
 
     def misfit(self, layer: SparseLayer) -> str | None:
         """Why the pattern does not divide that layer, if so."""
-        inputs = _shape(layer)[1]
+        inputs = layer.identity.neurons[1]
         return f"{inputs} inputs are no multiple of {self.size}" if self.size and inputs % self.size else None
 
     def quantum(self, layer: SparseLayer) -> int:
         """The number of groups in the layer."""
-        return layer.numel // self.size if self.size else _shape(layer)[0]
+        return layer.numel // self.size if self.size else layer.identity.neurons[0]
 
     def split(self, layer: SparseLayer, tensor: Tensor) -> Tensor:
         """[groups, weights of a group]."""
-        neurons = _neurons_first(layer, tensor)
+        neurons = layer.neurons(tensor)
         return neurons.movedim(1, -1).reshape(-1, self.size) if self.size else neurons.flatten(1)
 
     def join(self, layer: SparseLayer, groups: Tensor) -> Tensor:
         """What :meth:`split` took apart, in the shape of the weight."""
-        outputs, inputs, *kernel = _shape(layer)
+        outputs, inputs, *kernel = layer.identity.neurons
         if self.size:
-            return _as_stored(layer, groups.reshape(outputs, *kernel, inputs).movedim(-1, 1))
-        return _as_stored(layer, groups.reshape(outputs, inputs, *kernel))
+            return layer.stored(groups.reshape(outputs, *kernel, inputs).movedim(-1, 1))
+        return layer.stored(groups.reshape(outputs, inputs, *kernel))
 
     def holds(self, layer: SparseLayer, mask: Tensor) -> bool:
         """Whether every group of the mask has as many active weights as the first."""
@@ -168,21 +168,3 @@ def check_fit(pattern: Pattern, layers: Sequence[SparseLayer]) -> None:
             f"pattern={pattern.text!r}: does not divide {layer.name!r} of shape {list(layer.weight.shape)}: {why}; "
             f"leave dense what it does not divide with exclude={tuple(misfits)!r}"
         )
-
-
-def _shape(layer: SparseLayer) -> tuple[int, ...]:
-    """The shape of the weight with output neurons first."""
-    first, second, *kernel = layer.weight.shape
-    groups = layer.transposed_groups
-    return (groups * second, first // groups, *kernel) if groups else (first, second, *kernel)
-
-
-def _neurons_first(layer: SparseLayer, tensor: Tensor) -> Tensor:
-    """[out, in, kernel ...], whatever way the weight is stored: a transposed convolution's has its inputs first."""
-    groups = layer.transposed_groups
-    return tensor.reshape(groups, -1, *tensor.shape[1:]).transpose(1, 2).flatten(0, 1) if groups else tensor
-
-
-def _as_stored(layer: SparseLayer, neurons: Tensor) -> Tensor:
-    """The inverse of :func:`_neurons_first`: inputs and outputs change places again."""
-    return _neurons_first(layer, neurons)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from granet.weights import SparseLayer
+from granet.weights import Masked
 
 
 class OptimizerState:
@@ -27,7 +27,7 @@ class OptimizerState:
             for group in one.param_groups:
                 self._fresh |= dict.fromkeys(group["params"], fresh_state(one, group))
 
-    def of(self, layers: Sequence[SparseLayer]) -> Iterator[tuple[SparseLayer, Tensor, float]]:
+    def of(self, layers: Sequence[Masked]) -> Iterator[tuple[Masked, Tensor, float]]:
         """State tensors with an entry for each weight, and the entry of a weight never trained: mostly zero."""
         states = [one.state for one in self._with_state()]
         for layer in layers:

@@ -234,7 +234,7 @@ class Sparsifier:
             tensor.copy_(value)
         for name, layer in self._layers.items():
             layer.mask.copy_(saved.masks[name])
-            layer.seed = saved.seed
+            layer.identity = replace(layer.identity, seed=saved.seed)
         self._updates.forget_gradients()
         self._net.recount()
         self._clock = replace(self._clock, step=saved.step)

@@ -10,7 +10,7 @@ from torch.optim import LBFGS, Optimizer
 from granet.masking import zero_inactive
 from granet.sparsifier.filters import Followers, Held
 from granet.sparsifier.optimizer_state import OptimizerState
-from granet.weights import SparseLayer
+from granet.weights import Masked, SparseLayer
 
 ELEMENTWISE = {
     *(optim.ASGD, optim.Adadelta, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam),
@@ -29,7 +29,7 @@ class Zeros:
 
     def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
         self._followers = followers
-        self._layers = followers.held if followers else list(layers)
+        self._layers: Sequence[Masked] = followers.held if followers else list(layers)
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
 

@@ -9,6 +9,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 
 from granet.weights.names import plain_name
+from granet.weights.orientation import ROWS_FIRST, Orientation
 
 SPARSIFIABLE = (_ConvNd, nn.Linear)
 
@@ -21,7 +22,7 @@ class Candidate:
     names: list[str] = field(default_factory=list)
     default: bool = False
     """The weight of a convolution or a linear layer."""
-    transposed_groups: int = 0
+    orientation: Orientation = ROWS_FIRST
     sparse_gradients: bool = False
 
 
@@ -35,12 +36,18 @@ def candidates_of(model: nn.Module) -> list[Candidate]:
             one = found.setdefault(id(parameter), Candidate(parameter))
             one.names.append(plain_name(f"{prefix}.{short}" if prefix else short))
             if short == "weight" and isinstance(module, SPARSIFIABLE):
+                if one.orientation.out == 0:  # of a weight that is tied to a transposed one, the filters of that
+                    one.orientation = orientation_in(module)
                 one.default = True
-                if isinstance(module, _ConvNd) and module.transposed:
-                    one.transposed_groups = one.transposed_groups or module.groups
             elif isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
                 one.sparse_gradients = True
     return list(found.values())
+
+
+def orientation_in(module: nn.Module) -> Orientation:
+    """How the weight of a convolution or linear layer lies."""
+    groups = getattr(module, "groups", 1)
+    return Orientation(1, 0, groups=groups) if getattr(module, "transposed", False) else Orientation(groups=groups)
 
 
 def check_kind(one: Candidate) -> None:

@@ -64,7 +64,7 @@ def find_layers(
         hint = f" that trains ({_some(frozen)}: frozen, requires_grad=False)" if frozen else ""
         raise ValueError(f"include={include!r}, exclude={exclude!r}: leave no weight{hint}; {known}")
     layers = [
-        SparseLayer(one.names[0], one.parameter, index, seed, one.transposed_groups) for index, one in enumerate(chosen)
+        SparseLayer.of(one.names[0], one.parameter, index, seed, one.orientation) for index, one in enumerate(chosen)
     ]
     lay_in_a_row(layers)
     return layers

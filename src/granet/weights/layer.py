@@ -12,18 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from granet.tensors.row import Row, kinds, nonzero, sizes
+from granet.weights.identity import WeightId
+from granet.weights.masked import full_mask
+from granet.weights.orientation import ROWS_FIRST, Orientation
 
 
 @dataclass(eq=False)
 class SparseLayer:
-    """One sparse weight: its parameter, its mask and its counts."""
+    """One sparse weight: what it is, and where its parameter, its mask and its gradient are."""
 
-    name: str
+    identity: WeightId
     weight: nn.Parameter = field(repr=False)
-    index: int
-    seed: int
-    transposed_groups: int = 0
-    """The groups of a transposed convolution, whose weight is [in, out / groups, ...]; 0 where it is [out, in, ...]."""
     mask: Tensor = field(init=False, repr=False)
     """Bool, in the shape and memory layout of the weight; True where the weight is active. Its storage never moves."""
     _kept: tuple[Sequence[Tensor], int] | None = field(default=None, init=False, repr=False)
@@ -40,7 +39,14 @@ class SparseLayer:
     """What a method keeps behind the weight: its dense values, or the log variance of its noise."""
 
     def __post_init__(self) -> None:
-        self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
+        self.mask = full_mask(self.weight)
+
+    @classmethod
+    def of(
+        cls, name: str, weight: nn.Parameter, index: int = 0, seed: int = 0, orientation: Orientation = ROWS_FIRST
+    ) -> SparseLayer:
+        """A layer that stores the whole weight."""
+        return cls(WeightId(name, index, seed, tuple(weight.shape), orientation), weight)
 
     def __getstate__(self) -> dict[str, Any]:
         """With a copy of the mask, which is a slice of one tensor for all layers: pickling would write all of that.
@@ -78,8 +84,29 @@ class SparseLayer:
             self._refusal = ""
 
     @property
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
+    def index(self) -> int:
+        return self.identity.index
+
+    @property
+    def seed(self) -> int:
+        return self.identity.seed
+
+    @property
     def numel(self) -> int:
-        return self.weight.numel()
+        """The number of weights as a whole."""
+        return self.identity.numel
+
+    def neurons(self, tensor: Tensor) -> Tensor:
+        """A tensor in the shape of the weight as [out, in, kernel ...], whatever way the weight is stored."""
+        return self.identity.orientation.neurons(tensor)
+
+    def stored(self, neurons: Tensor) -> Tensor:
+        """The inverse of :meth:`neurons`."""
+        return self.identity.orientation.stored(neurons, self.identity.shape)
 
     @property
     def active(self) -> int:

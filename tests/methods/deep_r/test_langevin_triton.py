@@ -16,7 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def deep_r(layout: torch.memory_format, device: str) -> granet.net.SparseNet:
     torch.manual_seed(0)
     weight = torch.randn(16, 8, 3, 3).to(device, memory_format=layout)
-    layer = SparseLayer("conv", torch.nn.Parameter(weight), 0, 5)
+    layer = SparseLayer.of("conv", torch.nn.Parameter(weight), 0, 5)
     layer.rate = 0.1
     net = make_net([layer], 1, "weight", 0.5)
     net.open(0, net.layers, torch.tensor(True, device=device))

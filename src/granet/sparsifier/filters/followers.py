@@ -32,7 +32,7 @@ from granet.masking import zero_inactive
 from granet.patterns import FILTERS
 from granet.sparsifier.filters.channels import trace_channels
 from granet.sparsifier.filters.silence import Flow
-from granet.weights import SparseLayer, plain_name, unwrapped
+from granet.weights import Follower, Masked, SparseLayer, orientation_in, plain_name, unwrapped
 
 Held = Literal["layers", "outputs", "readers"]
 """How much is held at zero: only the inactive weights of the layers; also what else dropped filters would output, so
@@ -44,7 +44,7 @@ class Reader:
     """A convolution or linear layer whose input channels may be silent."""
 
     module: nn.Module
-    held: SparseLayer
+    held: Follower
     """Its weight with a second mask, which is also False where the weight reads silent channels."""
     layer: SparseLayer | None
     """Its weight as one of the sparse layers, if it is one."""
@@ -68,7 +68,7 @@ class Followers:
     layers: Sequence[SparseLayer]
     leaders: dict[str, SparseLayer] = field(default_factory=dict)
     """Module to the layer whose dropped filters it outputs zero for: its own, or the one in front of a batch norm."""
-    biases: list[tuple[SparseLayer, SparseLayer]] = field(default_factory=list)
+    biases: list[tuple[SparseLayer, Follower]] = field(default_factory=list)
     """A layer, and a bias of its module or of the batch norm behind it."""
     norms: list[tuple[SparseLayer, _BatchNorm]] = field(default_factory=list)
     readers: dict[str, Reader] = field(default_factory=dict)
@@ -79,10 +79,10 @@ class Followers:
     """Whether dropped filters output zero."""
 
     @property
-    def held(self) -> list[SparseLayer]:
+    def held(self) -> list[Masked]:
         """All parameters with zeros to hold, the layers among them, each once."""
         readers = {id(reader.held.weight): reader.held for reader in self.readers.values()}
-        layers = [readers.pop(id(layer.weight), layer) for layer in self.layers]
+        layers: list[Masked] = [readers.pop(id(layer.weight), layer) for layer in self.layers]
         return [*layers, *readers.values(), *(bias for _, bias in self.biases)]
 
     def hold(self, what: Held) -> None:
@@ -151,7 +151,7 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
         elsewhere = {node.target for node in graph.nodes if node.op == "get_attr"}
         for name, weight in _only_read(followers.flow.reads, model, trained, elsewhere):
             itself = next((layer for layer in layers if layer.weight is weight), None)
-            followers.readers[name] = Reader(modules[name], _masked(weight, names), itself)
+            followers.readers[name] = Reader(modules[name], Follower(names[id(weight)], weight), itself)
     if followers.loose:
         _warn(
             f"{', '.join(followers.loose)}: trained by another optimizer, so dropped filters go on adding it to what "
@@ -195,7 +195,7 @@ def _outputs(module: nn.Module, filters: SparseLayer) -> bool:
     """Whether the module outputs these filters: if its weight is tied to a transposed one, they may be its inputs."""
     bias = getattr(module, "bias", None)
     one_each = not isinstance(bias, Tensor) or bias.shape == _active(filters).shape
-    return one_each and bool(getattr(module, "transposed", False)) == bool(filters.transposed_groups)
+    return one_each and orientation_in(module) == filters.identity.orientation
 
 
 def _lead(
@@ -212,7 +212,7 @@ def _lead(
         followers.loose.append(names[id(bias)])
         return
     if isinstance(bias, nn.Parameter):
-        followers.biases.append((filters, _masked(bias, names)))
+        followers.biases.append((filters, Follower(names[id(bias)], bias)))
     if bias is None or isinstance(bias, nn.Parameter):
         followers.leaders[name] = filters
 
@@ -227,11 +227,6 @@ def _only_read(
         alone = uses[id(weight)] == 1 and f"{name}.weight" not in elsewhere
         if isinstance(weight, nn.Parameter) and id(weight) in trained and alone:
             yield name, weight
-
-
-def _masked(parameter: nn.Parameter, names: Mapping[int, str]) -> SparseLayer:
-    """A parameter with a mask that no method chooses, so its index and seed mean nothing."""
-    return SparseLayer(names[id(parameter)], parameter, index=0, seed=0)
 
 
 def _active(filters: SparseLayer) -> Tensor:
