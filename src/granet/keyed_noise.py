@@ -1,6 +1,7 @@
 """Noise that depends only on a key and the position: the same whenever it is asked for, with no state to save.
 
-It is a hash of the position, not a generator. On a GPU a Triton kernel computes the same bits in one pass.
+It is a hash of the position in the whole weight, not a generator. On a GPU a Triton kernel computes the same bits in
+one pass.
 """
 
 from __future__ import annotations
@@ -12,27 +13,34 @@ import torch
 from torch import Tensor
 
 from granet.kernels import runs_kernels
+from granet.tensors.part import Part
 
 Key = tuple[int, ...]
 Salts = tuple[int, int]
 
 
-def uniform_noise(like: Tensor, key: Key) -> Tensor:
-    """Float32 noise of the shape and device of ``like``, 24 random bits for each (key, position)."""
+def uniform_noise(like: Tensor, key: Key, part: Part | None = None) -> Tensor:
+    """Float32 noise of the shape and device of ``like``, 24 random bits for each (key, position).
+
+    If ``like`` is a part of a weight, positions are those in the whole: the noise is the same, however that is divided.
+    """
     first, second = salts(key)
     if runs_kernels(like.device):
         from granet.kernels import keyed_noise as noise_kernel
 
-        return noise_kernel.uniform_noise(like, first, second)
-    x = torch.arange(like.numel(), dtype=torch.int32, device=like.device)
+        return noise_kernel.uniform_noise(like, first, second, part)
+    if part is None:
+        x = torch.arange(like.numel(), dtype=torch.int32, device=like.device)
+    else:
+        x = part.places(torch.arange(like.numel(), device=like.device)).to(torch.int32)  # its low 32 bits
     x = _scramble(_scramble(x ^ first) ^ second)
     return ((x >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24).view(like.shape)
 
 
-def normal_noise(like: Tensor, key: Key) -> Tensor:
+def normal_noise(like: Tensor, key: Key, part: Part | None = None) -> Tensor:
     """Float32 noise from N(0, 1), by Box and Muller from two uniform draws; repeatable on the same device."""
-    radius = uniform_noise(like, (*key, 0)).neg_().log1p_().mul_(-2).sqrt_()  # of 1 - u, which is never 0
-    return uniform_noise(like, (*key, 1)).mul_(2 * math.pi).cos_().mul_(radius)
+    radius = uniform_noise(like, (*key, 0), part).neg_().log1p_().mul_(-2).sqrt_()  # of 1 - u, which is never 0
+    return uniform_noise(like, (*key, 1), part).mul_(2 * math.pi).cos_().mul_(radius)
 
 
 @lru_cache(maxsize=4096)

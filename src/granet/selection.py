@@ -8,19 +8,23 @@ is defined, and the same on every device:
 - -0.0 equals 0.0; NaN ranks above infinity, and all NaNs are equal;
 - bfloat16, float16 and float32 compare as float32 (exactly), float64 as itself.
 
+Where ranks hold parts of the weights, what they count is summed over them before it is used. All then know the same
+threshold; ties go by the position in the whole weight, whose digits follow those of the key in the search.
+
 The counts are tensors, because after a global prune only the device knows how many weights a layer has left; reading
 them on the host would make it wait. Tensors are visited in logical order, whatever their memory layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from granet.kernels import runs_kernels
+from granet.tensors.part import Part, Reduce, identity
 from granet.tensors.row import kinds
 
 CHUNK = 1 << 17
@@ -50,16 +54,26 @@ class Ranking(Protocol):
         ...
 
 
-def rank(scores: Sequence[Tensor], masks: Sequence[Tensor], candidates: Candidates) -> Ranking:
+def rank(
+    scores: Sequence[Tensor],
+    masks: Sequence[Tensor],
+    candidates: Candidates,
+    *,
+    parts: Sequence[Part] | None = None,
+    reduce: Reduce = identity,
+) -> Ranking:
     """Rank the active or the inactive weights of each layer, by the absolute value of their scores.
 
     ``masks`` are flat bool tensors that a selection overwrites: candidates that win become True, the others False.
+
+    With ``parts``, scores and masks are those of parts of the layers, and ``reduce`` sums over the ranks that hold the
+    others. All ranks must then ask for the same numbers, which are those of whole layers.
     """
-    if _use_triton(scores):
+    if parts is None and _use_triton(scores):
         from granet.kernels.selection import TritonRanking
 
         return TritonRanking(scores, masks, candidates)
-    return TorchRanking(scores, masks, candidates)
+    return TorchRanking(scores, masks, candidates, parts, reduce)
 
 
 def _use_triton(scores: Sequence[Tensor]) -> bool:
@@ -75,33 +89,33 @@ class TorchRanking:
     the histogram of the first digit is stored and, for each layer, the few keys that share the prefix last asked for.
     """
 
-    def __init__(self, scores: Sequence[Tensor], masks: Sequence[Tensor], candidates: Candidates) -> None:
+    def __init__(
+        self,
+        scores: Sequence[Tensor],
+        masks: Sequence[Tensor],
+        candidates: Candidates,
+        parts: Sequence[Part] | None = None,
+        reduce: Reduce = identity,
+    ) -> None:
         wide = any(score.dtype == torch.float64 for score in scores)
         self._digits: tuple[int, ...] = (12, 11, 10, 10, 10, 10) if wide else (12, 10, 9)
         self._float, self._int = (torch.float64, torch.int64) if wide else (torch.float32, torch.int32)
         infinity = torch.tensor(float("inf"), dtype=self._float, device="cpu")
         self._nan = int(infinity.view(self._int)) + 1  # one key for all NaNs
         self._scores, self._masks = scores, masks
+        self._parts, self._reduce = parts, reduce
         self._ranks_active = candidates == "active"
         self._first: Tensor | None = None
         self._few: dict[int, tuple[int, int, Tensor]] = {}
 
     def select(self, counts: Tensor) -> None:
-        prefix = torch.zeros_like(counts)
-        above = torch.zeros_like(counts)  # candidates known to rank above everything that begins with prefix
-        for shift, width in self._walk():
-            at_least = _at_least(self._histogram(prefix, shift, width), above)
-            if shift + width == sum(self._digits):
-                counts = counts.clamp(max=at_least[:, 0])
-            digit = (at_least[:, :-1] >= counts[:, None]).sum(1) - 1
-            above = at_least.gather(1, digit[:, None] + 1).squeeze(1)
-            prefix = (prefix << width) | digit
-        self._mark(prefix, counts - above)
+        threshold, left, tied = _search(self._histogram, self._digits, counts)
+        self._mark(threshold, left if self._parts is None else self._first_ties(self._parts, threshold, left, tied))
 
     def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
         prefix = torch.zeros_like(floors)
         above = torch.zeros_like(floors)
-        for shift, width in self._walk():
+        for shift, width in _walk(self._digits):
             at_least = _at_least(self._histogram(prefix, shift, width), above)
             if shift + width == sum(self._digits):
                 floors = torch.minimum(floors, at_least[:, 0])
@@ -112,31 +126,44 @@ class TorchRanking:
             prefix = (prefix << width) | digit
         return fill(torch.maximum(above, floors), torch.maximum(reached, floors), total)
 
-    def _walk(self) -> Iterator[tuple[int, int]]:
-        """(shift, width) of each digit of a key, from the most significant one."""
-        shift = sum(self._digits)
-        for width in self._digits:
-            shift -= width
-            yield shift, width
-
     def _histogram(self, prefix: Tensor, shift: int, width: int) -> Tensor:
         """[layers, 2**width]: candidates by the digit at ``shift``, among keys that begin with the layer's prefix."""
         if shift + width == sum(self._digits):
             if self._first is None:
-                self._first = torch.stack(
-                    [self._leading(i, shift, width).to(prefix.device) for i in range(len(prefix))]
-                )
+                rows = [self._leading(i, shift, width).to(prefix.device) for i in range(len(prefix))]
+                self._first = self._reduce(torch.stack(rows))
             return self._first
-        rows = []
-        for layer, begins in enumerate(prefix.tolist()):
-            digits = (self._starting(layer, begins, shift + width) >> shift) & ((1 << width) - 1)
-            rows.append(digits.bincount(minlength=1 << width).to(prefix.device))
-        return torch.stack(rows)
+        found = (self._starting(layer, begins, shift + width) for layer, begins in enumerate(prefix.tolist()))
+        return self._reduce(_histogram(found, shift, width, prefix.device))
+
+    def _first_ties(self, parts: Sequence[Part], threshold: Tensor, left: Tensor, tied: Tensor) -> Tensor:
+        """How many of the ties that win are here: the ``left`` earliest of the whole layer's ``tied`` ones win."""
+        contested = (left < tied).tolist()
+        if not any(contested):
+            return left  # all of them win, here as elsewhere
+        end = max(part.whole for part in parts)
+        early = [  # the largest come first, as with keys
+            end - parts[layer].places(self._equal(layer, key)) if contested[layer] else left.new_empty(0)
+            for layer, key in enumerate(threshold.tolist())
+        ]
+
+        def histogram(prefix: Tensor, shift: int, width: int) -> Tensor:
+            found = (few[few >> shift + width == begins] for few, begins in zip(early, prefix.tolist(), strict=True))
+            return self._reduce(_histogram(found, shift, width, prefix.device))
+
+        latest, _, _ = _search(histogram, (10,) * -(-end.bit_length() // 10), left)
+        own = [(few >= last).sum().to(left.device) for few, last in zip(early, latest.tolist(), strict=True)]
+        return torch.where(left < tied, torch.stack(own), left)
+
+    def _equal(self, layer: int, key: int) -> Tensor:
+        """The positions here of the candidates with that key."""
+        found = [_where((keys == key) & candidates) for candidates, keys in self._chunks(layer)]
+        return torch.cat([positions + i * CHUNK for i, positions in enumerate(found)])
 
     def _mark(self, threshold: Tensor, ties: Tensor) -> None:
         """Write the outcome: keys above the layer's threshold win, and the first ``ties`` of those equal to it."""
         for layer, (least, left) in enumerate(zip(threshold.tolist(), ties.tolist(), strict=True)):
-            all_win = least > 0 and left == len(self._starting(layer, least, 0))
+            all_win = least > 0 and left >= len(self._starting(layer, least, 0))
             for mask, (candidates, keys) in zip(
                 torch.split(self._masks[layer], CHUNK), self._chunks(layer), strict=True
             ):
@@ -188,6 +215,39 @@ class TorchRanking:
 
 def _where(condition: Tensor) -> Tensor:
     return condition.nonzero().squeeze(1)
+
+
+def _search(
+    histogram: Callable[[Tensor, int, int], Tensor], digits: Sequence[int], counts: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The ``counts[layer]``-th largest value of each layer; how many equal to it are among those; how many there are.
+
+    With a count of 0 it is larger than all values.
+    """
+    prefix = torch.zeros_like(counts)
+    above = torch.zeros_like(counts)  # values known to rank above everything that begins with prefix
+    for shift, width in _walk(digits):
+        at_least = _at_least(histogram(prefix, shift, width), above)
+        if shift + width == sum(digits):
+            counts = counts.clamp(max=at_least[:, 0])
+        digit = (at_least[:, :-1] >= counts[:, None]).sum(1) - 1
+        reached, above = at_least.gather(1, torch.stack([digit, digit + 1], 1)).unbind(1)
+        prefix = (prefix << width) | digit
+    return prefix, counts - above, reached - above
+
+
+def _walk(digits: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(shift, width) of each digit of a number, from the most significant one."""
+    shift = sum(digits)
+    for width in digits:
+        shift -= width
+        yield shift, width
+
+
+def _histogram(values: Iterable[Tensor], shift: int, width: int, device: torch.device) -> Tensor:
+    """[layers, 2**width]: the values of each layer by the digit at ``shift``."""
+    digits = ((some >> shift) & ((1 << width) - 1) for some in values)
+    return torch.stack([some.bincount(minlength=1 << width).to(device) for some in digits])
 
 
 def _at_least(histogram: Tensor, above: Tensor) -> Tensor:

@@ -174,7 +174,7 @@ def test_the_noise_is_normal_and_new_at_every_step() -> None:
 
 @pytest.mark.parametrize("drawn", [0.0, 1 - 2.0**-24])
 def test_the_noise_is_finite_for_the_least_and_the_largest_draw(drawn: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.keyed_noise.uniform_noise", lambda like, key: torch.full_like(like, drawn))
+    monkeypatch.setattr("granet.keyed_noise.uniform_noise", lambda like, key, part: torch.full_like(like, drawn))
     assert normal_noise(torch.empty(3), (0,)).isfinite().all()
 
 
