@@ -1,4 +1,4 @@
-"""Counts and ratios that the GraNet and RigL papers print, recomputed.
+"""Counts and ratios that the GraNet paper prints, recomputed.
 
 The table of layer budgets in the appendix of the GraNet paper (ResNet-50 on ImageNet, 90 %) is
 `granet.studies.budgets.printed_rows`: weights and FLOPs of each layer as printed, then the sparsity of each layer in
@@ -10,12 +10,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from granet import RigL
-from granet.clock import Clock
 from granet.distributions import counts, distribution, kept
-from granet.flop_counting import FlopsReport, TrainingFlops
+from granet.flop_counting import FlopsReport
 from granet.models import create_model
-from granet.sparsifier import UpdateRecord
 from granet.studies.budgets import counted, printed_budgets, printed_rows
 from granet.weights import find_layers
 
@@ -25,12 +22,6 @@ BUDGETS = [row for row in printed_rows() if row["layer"] not in ("Overall", "Bac
 @pytest.fixture(scope="module")
 def resnet50() -> FlopsReport:
     return counted("resnet50", 1000, 224)
-
-
-@pytest.fixture(scope="module")
-def as_in_rigl(resnet50: FlopsReport) -> FlopsReport:
-    """RigL also counts two operations for each output of a layer, which sparsity does not save."""
-    return resnet50.including("normalisation")
 
 
 @pytest.mark.parametrize(
@@ -111,66 +102,6 @@ def erk(report: FlopsReport, sparsity: float) -> tuple[tuple[str, ...], tuple[in
     total = kept(size, sparsity)
     active = counts(shapes, distribution("erk")(shapes, total / size), total)
     return tuple(str(row.parameter) for row in report.rows), tuple(active)
-
-
-def record(step: int, active: tuple[int, ...]) -> UpdateRecord:
-    return UpdateRecord(step, target=0.0, achieved=0.0, pruned=0, regrown=0, skipped=False, active=active)
-
-
-@pytest.mark.parametrize(("sparsity", "ratio", "five_times"), [(0.8, 0.42, 2.09), (0.9, 0.25, 1.23)])
-def test_training_flops_of_rigl(as_in_rigl: FlopsReport, sparsity: float, ratio: float, five_times: float) -> None:
-    """The appendix: (3 f_S dT + 2 f_S + f_D) / (dT + 1), one dense gradient after every dT = 100 ordinary steps."""
-    layers, active = erk(as_in_rigl, sparsity)
-    training = TrainingFlops(as_in_rigl, layers, active, "on updates")
-    cost = training.after(5 * 101, [record(step, active) for step in range(101, 506, 101)])
-    f_sparse, f_dense = training.forward(active), as_in_rigl.dense
-    assert cost.flops == 5 * (3 * f_sparse * 100 + 2 * f_sparse + f_dense)
-    assert round(cost.ratio, 2) == ratio
-    assert round(cost.relative_to(101), 2) == five_times
-    # As it is run: an update every 100th step, until 75 % of training.
-    method = RigL(sparsity)
-    steps = method.updates(Clock(0, total_steps=32_000))
-    assert (len(steps), method.dense_gradient) == (239, "on updates")
-    assert round(training.after(32_000, [record(step, active) for step in steps]).ratio, 2) == ratio
-
-
-@pytest.mark.parametrize(("sparsity", "snfs", "static"), [(0.8, 0.61, 0.42), (0.9, 0.50, 0.24)])
-def test_training_flops_of_snfs_and_of_a_static_mask(
-    as_in_rigl: FlopsReport, sparsity: float, snfs: float, static: float
-) -> None:
-    layers, active = erk(as_in_rigl, sparsity)
-    assert round(TrainingFlops(as_in_rigl, layers, active, "always").after(7).ratio, 2) == snfs
-    assert round(TrainingFlops(as_in_rigl, layers, active, "never").after(7).ratio, 2) == static
-
-
-def gradual(report: FlopsReport, sparsity: float) -> tuple[tuple[int, ...], list[UpdateRecord]]:
-    """GMP as RigL counts it: 33 points of a run of 32,000 steps, pruned from 10,000 to 25,000 along the cubic schedule,
-    uniformly but for the first layer, which is dense, and the last, which keeps at least 20 %."""
-
-    def active(sparsity: float) -> tuple[int, ...]:
-        special = {"conv1": 0.0, "fc": min(sparsity, 0.8)}
-        return tuple(round(row.weights * (1 - special.get(row.name, sparsity))) for row in report.rows)
-
-    def target(step: int) -> float:
-        progress = min(max((step - 10_000) / 15_000, 0), 1)
-        return sparsity * (1 - (1 - progress) ** 3)
-
-    return active(0), [record(point, active(target(1000 * point))) for point in range(1, 33)]
-
-
-@pytest.mark.parametrize(("sparsity", "ratio"), [(0.8, 0.56), (0.9, 0.51)])
-def test_training_flops_of_gmp(as_in_rigl: FlopsReport, sparsity: float, ratio: float) -> None:
-    layers = tuple(str(row.parameter) for row in as_in_rigl.rows)
-    start, history = gradual(as_in_rigl, sparsity)
-    cost = TrainingFlops(as_in_rigl, layers, start, "never").after(33, history)
-    assert round(cost.ratio, 2) == ratio
-
-
-def test_training_flops_of_dpf(as_in_rigl: FlopsReport) -> None:
-    """A dense gradient at every step of GMP's schedule."""
-    layers = tuple(str(row.parameter) for row in as_in_rigl.rows)
-    start, history = gradual(as_in_rigl, 0.8)
-    assert round(TrainingFlops(as_in_rigl, layers, start, "always").after(33, history).ratio, 2) == 0.71
 
 
 def test_the_layers_are_those_that_are_sparsified(resnet50: FlopsReport) -> None:
