@@ -63,7 +63,7 @@ def measure(device: torch.device, repeats: int) -> dict[str, Any]:
     steps = 4 * repeats + 8
     model = create_model("resnet50", num_classes=1000).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    method = granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=1, end=steps // 2)
+    method = granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=1, prune_end=steps // 2)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=steps)
     weights = [layer.weight for layer in sparsifier.layers.values()]
 

@@ -63,7 +63,7 @@ def measure(model: str, device: torch.device, options: argparse.Namespace) -> di
     recipe = Recipe(
         model=model,
         data=images.name,
-        method_fields={"sparsity": 0.9, "initial_sparsity": 0.5, "every": 1000, "end": "50%"},
+        method_fields={"sparsity": 0.9, "initial_sparsity": 0.5, "every": 1000, "prune_end": "50%"},
         epochs=1000,
         batch_size=options.batch_size,
         crop=4,

@@ -45,7 +45,7 @@ total_steps = EPOCHS * len(loader)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=total_steps)
 average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.98), use_buffers=True)
 
-method = granet.GraNet(sparsity=0.95, end="60%", every=20)  # granet
+method = granet.GraNet(sparsity=0.95, prune_end="60%", every=20)  # granet
 sparsifier = granet.sparsify(model, optimizer, method, total_steps=total_steps)  # granet
 
 parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "average": average}

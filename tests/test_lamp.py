@@ -110,7 +110,7 @@ def test_gmp_by_lamp_keeps_the_largest_scores_of_all(seed: int, sparsity: float)
     """However different the layers' scales are, and no floor is needed: each layer's largest score is 1."""
     net = net_of(seed, [1.0, 1e-3, 30.0])
     net.floor = 0
-    method = GMP(sparsity=sparsity, score="lamp", every=10, end=10)
+    method = GMP(sparsity=sparsity, score="lamp", every=10, prune_end=10)
     expected = keep_by_lamp(net, net.numel - round(net.numel * sparsity))
     net.open(10, net.layers, torch.tensor(True))
     method.update(net, Clock(10, 20))
@@ -129,7 +129,7 @@ def test_the_scale_of_a_layer_does_not_matter() -> None:
 
 
 def test_granet_prunes_by_lamp_and_drops_by_magnitude() -> None:
-    method = GraNet(sparsity=0.8, score="lamp", every=10, end=10, regrow=0.4, regrow_end=0.4)
+    method = GraNet(sparsity=0.8, score="lamp", every=10, prune_end=10, regrow=0.4, regrow_end=0.4)
     net, by_hand = net_of(1, [1.0, 0.1, 3.0]), net_of(1, [1.0, 0.1, 3.0])
     net.open(10, net.layers, torch.tensor(True))
     method.update(net, Clock(10, 100))

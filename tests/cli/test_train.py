@@ -58,9 +58,15 @@ def test_lists_of_a_file_stay_unless_others_are_given(tmp_path: Path) -> None:
 
 
 def test_times_are_steps_epochs_or_shares() -> None:
-    recipes = [Train(every=time, end=time, warm_up=time).whole_recipe() for time in ("20", "2ep", "5%")]
+    recipes = [Train(every=time, prune_end=time, warm_up=time).whole_recipe() for time in ("20", "2ep", "5%")]
     for recipe, read in zip(recipes, (20, "2ep", "5%"), strict=True):
-        assert (recipe.method_fields["every"], recipe.method_fields["end"], recipe.warm_up) == (read, read, read)
+        assert (recipe.method_fields["every"], recipe.method_fields["prune_end"], recipe.warm_up) == (read, read, read)
+
+
+def test_an_option_under_a_former_name_is_that_field() -> None:
+    recipe = Train(end="40%").whole_recipe()
+    assert "end" not in recipe.method_fields
+    assert recipe == Train(prune_end="40%").whole_recipe()
 
 
 @pytest.mark.parametrize(
@@ -71,6 +77,7 @@ def test_times_are_steps_epochs_or_shares() -> None:
         ({"every": "3"}, "every=3"),
         ({"initial_sparsity": 0.0}, "initial_sparsity=0.0"),
         ({"end": "50%"}, "end='50%'"),
+        ({"prune_end": "50%"}, "prune_end='50%'"),
     ],
     ids=str,
 )

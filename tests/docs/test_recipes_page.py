@@ -47,4 +47,4 @@ def test_the_example_is_a_recipe_file(tmp_path: Path) -> None:
     assert example
     (tmp_path / "example.toml").write_text(example[1], encoding="utf-8")
     recipe = read_recipe_file(tmp_path / "example.toml").recipe("gmp")
-    assert (recipe.model, recipe.method_fields["end"]) == ("vgg19", "68.75%")
+    assert (recipe.model, recipe.method_fields["prune_end"]) == ("vgg19", "68.75%")

@@ -96,7 +96,7 @@ def test_a_closure_is_evaluated_at_the_weights_the_model_shows(kit: Kit, name: s
     torch.manual_seed(0)
     model = nn.Linear(6, 3)
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
-    method = granet.create_method(name, sparsity=0.5, every=1, end=1)
+    method = granet.create_method(name, sparsity=0.5, every=1, prune_end=1)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=9)
     x = torch.randn(20, 6)
     seen = []

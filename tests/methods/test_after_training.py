@@ -78,7 +78,7 @@ def test_the_mask_is_the_trained_one_and_the_start_is_as_defined(
 def test_a_sparse_first_run_hands_on_its_own_mask() -> None:
     first = net()
     optimizer = torch.optim.SGD(first.parameters(), lr=0.1, momentum=0.9)
-    run = granet.sparsify(first, optimizer, granet.GraNet(sparsity=0.8, end=20, every=2), total_steps=30)
+    run = granet.sparsify(first, optimizer, granet.GraNet(sparsity=0.8, prune_end=20, every=2), total_steps=30)
     for i in range(30):
         x, y = batch(i)
         optimizer.zero_grad()

@@ -37,7 +37,7 @@ def largest(weights: list[Tensor], sparsity: float) -> list[Tensor]:
 def test_every_step_is_the_one_of_the_paper() -> None:
     model, twin = net(), net()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
-    method = granet.DPF(sparsity=0.75, every=EVERY, end=END)
+    method = granet.DPF(sparsity=0.75, every=EVERY, prune_end=END)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
 
     dense = {name: p.detach().clone() for name, p in twin.named_parameters()}
@@ -78,7 +78,7 @@ def test_hidden_weights_are_trained_on() -> None:
     model = nn.Linear(4, 1, bias=False)
     model.weight.data = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    sparsifier = granet.sparsify(model, optimizer, granet.DPF(sparsity=0.5, every=1, end=1), total_steps=9)
+    sparsifier = granet.sparsify(model, optimizer, granet.DPF(sparsity=0.5, every=1, prune_end=1), total_steps=9)
     for gradient in ([0.0, 0.0, 0.0, 0.0], [0.0, 0.0, -1.5, -0.5]):
         model.weight.grad = torch.tensor([gradient])
         optimizer.step()
@@ -95,7 +95,7 @@ def test_it_chooses_anew_every_16_steps_to_the_end() -> None:
 def test_the_sparsity_is_exact(scope: str) -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    method = granet.DPF(sparsity=0.6, every=2, end=8, scope=scope)
+    method = granet.DPF(sparsity=0.6, every=2, prune_end=8, scope=scope)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=12)
     for step in range(12):
         x, y = batch(step)
@@ -119,7 +119,7 @@ def test_hidden_weights_that_diverged_are_named_and_not_the_score() -> None:
     model = nn.Linear(4, 1, bias=False)
     model.weight.data = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    granet.sparsify(model, optimizer, granet.DPF(sparsity=0.5, every=1, end=1), total_steps=9)
+    granet.sparsify(model, optimizer, granet.DPF(sparsity=0.5, every=1, prune_end=1), total_steps=9)
     for spoiled in (0.0, torch.nan):
         model.weight.grad = torch.tensor([[0.0, 0.0, 0.0, spoiled]])
         optimizer.step()

@@ -18,6 +18,7 @@ STEPS, EPOCH, SPARSITY = 12, 2, 0.6
 SHORT = {
     "every": 2,
     "end": 8,
+    "prune_end": 8,
     "rounds": 3,
     "log_every": 1,
     "batches": 1,

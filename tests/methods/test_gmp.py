@@ -6,7 +6,7 @@ import pytest
 
 from granet import GMP, Clock, GraNet
 
-FAST = {"every": 10, "end": 80}
+FAST = {"every": 10, "prune_end": 80}
 
 
 def keep_at(run, method: GMP, clock: Clock) -> int:

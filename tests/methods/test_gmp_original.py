@@ -28,7 +28,7 @@ def test_a_hidden_weight_returns_with_its_value(optimizer: str) -> None:
     model = nn.Linear(4, 1, bias=False)
     model.weight.data = torch.tensor([[2.0, 9.0, 1.5, 1.0]])
     optim = OPTIMIZERS[optimizer](model.parameters())
-    sparsifier = granet.sparsify(model, optim, GMPOriginal(sparsity=0.5, every=1, end=8), total_steps=9)
+    sparsifier = granet.sparsify(model, optim, GMPOriginal(sparsity=0.5, every=1, prune_end=8), total_steps=9)
     before = model.weight[0, 2].item()
     while sparsifier.sparsity < 0.5:
         before = model.weight[0, 2].item()
@@ -49,7 +49,7 @@ def test_only_active_weights_are_trained() -> None:
     model = nn.Linear(3, 1, bias=False)
     model.weight.data = torch.tensor([[3.0, -2.0, 0.5]])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5, weight_decay=0.1)
-    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.3, every=1, end=1), total_steps=9)
+    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.3, every=1, prune_end=1), total_steps=9)
     push(model, optimizer, 1.0, 1.0, 1.0)
     # v = g + 0.1 w; w <- w - 0.1 v, then the smallest is hidden at 0.5 - 0.1 * 1.05
     torch.testing.assert_close(model.weight.detach(), torch.tensor([[2.87, -2.08, 0.0]]))
@@ -64,7 +64,7 @@ def test_masks_are_fixed_after_the_window() -> None:
     model = nn.Linear(4, 1, bias=False)
     model.weight.data = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.5, every=1, end=2), total_steps=9)
+    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.5, every=1, prune_end=2), total_steps=9)
     for _ in range(2):
         push(model, optimizer, 0.0, 0.0, 0.0, 0.0)
     for _ in range(5):
@@ -77,7 +77,7 @@ def test_the_last_update_of_the_window_is_part_of_it() -> None:
     model = nn.Linear(4, 1, bias=False)
     model.weight.data = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.5, every=1, end=2), total_steps=9)
+    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.5, every=1, prune_end=2), total_steps=9)
     push(model, optimizer, 0.0, 0.0, 0.0, 0.0)
     assert sparsifier.masks["weight"].tolist() == [[True, True, False, False]]
     push(model, optimizer, 0.0, 2.5, 0.0, 0.0)  # to 0.5, below both that are hidden
@@ -88,7 +88,7 @@ def test_an_update_that_was_skipped_is_made_up_for_after_the_window() -> None:
     model = nn.Linear(4, 1, bias=False)
     model.weight.data = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.5, every=1, end=1), total_steps=9)
+    sparsifier = granet.sparsify(model, optimizer, GMPOriginal(sparsity=0.5, every=1, prune_end=1), total_steps=9)
     with pytest.warns(UserWarning, match="not finite"):
         push(model, optimizer, float("inf"), 0.0, 0.0, 0.0)
     assert sparsifier.sparsity == 0
@@ -100,7 +100,7 @@ def test_an_update_that_was_skipped_is_made_up_for_after_the_window() -> None:
 
 
 def test_layers_have_their_shares_also_where_an_update_is_made_up_for(trial) -> None:
-    method = GMPOriginal(sparsity=0.75, every=10, end=80)
+    method = GMPOriginal(sparsity=0.75, every=10, prune_end=80)
     nets = [trial(method, 125).net for _ in range(2)]
     for net, step in zip(nets, (80, 90), strict=True):  # in the second, the updates of the window were all skipped
         net.open(step, net.layers, torch.tensor(True))
@@ -113,7 +113,7 @@ def test_layers_have_their_shares_also_where_an_update_is_made_up_for(trial) -> 
 
 
 def test_layers_are_uniform_but_the_first_is_dense_and_the_last_at_most_80_percent_sparse(trial) -> None:
-    method = GMPOriginal(sparsity=0.75, every=10, end=80)
+    method = GMPOriginal(sparsity=0.75, every=10, prune_end=80)
     sizes = [432, 384, 1200, 400]
     net = trial(method, 125).net
     net.open(80, net.layers, torch.tensor(True))

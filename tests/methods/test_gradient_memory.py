@@ -19,7 +19,7 @@ from granet.scores import magnitude, momentum
 METHODS = {
     "rigl": lambda n: granet.RigL(sparsity=0.6, every=5, end=20, grow_batches=n),
     "rigl-itop": lambda n: granet.RigLITOP(sparsity=0.6, every=5, grow_batches=n),
-    "granet": lambda n: granet.GraNet(sparsity=0.6, initial_sparsity=0.6, end=10, every=5, grow_batches=n),
+    "granet": lambda n: granet.GraNet(sparsity=0.6, initial_sparsity=0.6, prune_end=10, every=5, grow_batches=n),
 }
 RATIO = {
     "rigl": lambda step: 0.15 * (1 + math.cos(math.pi * step / 20)),
@@ -234,7 +234,7 @@ def test_an_average_is_of_all_steps_up_to_the_last_update() -> None:
 
 
 def test_steps_long_before_a_late_first_update_are_not_in_its_mean() -> None:
-    method = granet.GraNet(sparsity=0.6, start=12, end=20, every=5, grow_batches=2)
+    method = granet.GraNet(sparsity=0.6, start=12, prune_end=20, every=5, grow_batches=2)
     model, optimizer, sparsifier = start(method, steps=30)
     assert sparsifier.updates[0] == 15
     for _ in range(14):

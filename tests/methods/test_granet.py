@@ -12,7 +12,7 @@ from torch import nn
 from granet import Clock, GraNet, sparsify
 from granet.distributions import counts, distribution
 
-FAST = {"every": 10, "end": 80}
+FAST = {"every": 10, "prune_end": 80}
 
 
 def published_target(method: GraNet, step: int, start: int = 0, end: int = 80, every: int = 10) -> float:
@@ -47,7 +47,7 @@ def test_what_is_pruned_starts_from_zero_if_it_regrows_and_what_is_dropped_goes_
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(32, 20)).to(memory_format=layout)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)  # weights stay, momentum grows
     sparsifier = sparsify(
-        model, optimizer, GraNet(sparsity=0.9, initial_sparsity=initial, every=2, end=8), total_steps=20
+        model, optimizer, GraNet(sparsity=0.9, initial_sparsity=initial, every=2, prune_end=8), total_steps=20
     )
     weights = [layer.weight for layer in sparsifier.layers.values()]
     fresh = kept = 0
@@ -93,7 +93,7 @@ def test_after_the_window_layers_keep_their_counts_while_weights_move(trial) -> 
 
 def test_just_dropped_weights_are_candidates(trial) -> None:
     """From a dense start nearly all that is dropped comes straight back: about half of a pool of about half."""
-    run = trial(GraNet(sparsity=0.9, every=10, end=400), 800)
+    run = trial(GraNet(sparsity=0.9, every=10, prune_end=400), 800)
     _, _, _, before, after = next(iter(run))
     lost = sum((b & ~a).sum() for b, a in zip(before, after, strict=True))
     assert lost == run.zeros  # nothing but what the schedule prunes is gone
@@ -144,13 +144,13 @@ def test_a_floor_of_zero_lets_a_layer_go(trial) -> None:
     ],
 )
 def test_updates_come_at_multiples_from_start_to_the_end_of_training(start, end, every, total, steps) -> None:
-    method = GraNet(sparsity=0.9, start=start, end=end, every=every)
+    method = GraNet(sparsity=0.9, start=start, prune_end=end, every=every)
     assert method.updates(Clock(0, total, 25)) == steps
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 80), (20, 80), (25, 85), (0, 120), (30, 47)])
 def test_a_window_begins_at_the_initial_sparsity_and_ends_at_the_final_one(trial, start: int, end: int) -> None:
-    method = GraNet(sparsity=0.9, initial_sparsity=0.5, start=start, end=end, every=10)
+    method = GraNet(sparsity=0.9, initial_sparsity=0.5, start=start, prune_end=end, every=10)
     run = trial(method, 120)
     numel = run.net.numel
     for clock, *_ in run:
@@ -232,30 +232,30 @@ def test_a_wrong_value_is_refused_by_name(fields: dict, message: str) -> None:
         ({"every": "0.001ep"}, r"every='0\.001ep': must be at least one"),
         ({"every": -5}, "every=-5"),
         ({"every": 200}, "every=200: the first update would be after step 200"),
-        ({"start": 60, "end": 50}, "end=50: must be after start=60"),
-        ({"start": 50, "end": 50}, "end=50: must be after start=50"),
-        ({"end": 126}, "end=126: must not be after the last step, total_steps=125"),
-        ({"end": "6ep"}, "end='6ep': must not be after the last step"),
-        ({"start": 10, "end": 19, "every": 10}, "every=10: no update after start=10 and up to end=19"),
-        ({"end": "soon"}, "end='soon'"),
+        ({"start": 60, "prune_end": 50}, "prune_end=50: must be after start=60"),
+        ({"start": 50, "prune_end": 50}, "prune_end=50: must be after start=50"),
+        ({"prune_end": 126}, "prune_end=126: must not be after the last step, total_steps=125"),
+        ({"prune_end": "6ep"}, "prune_end='6ep': must not be after the last step"),
+        ({"start": 10, "prune_end": 19, "every": 10}, "every=10: no update after start=10 and up to prune_end=19"),
+        ({"prune_end": "soon"}, "prune_end='soon'"),
         ({"start": 1.5}, r"start=1\.5"),
     ],
 )
 def test_times_that_make_no_sense_are_refused_by_name(fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        GraNet(sparsity=0.9, **{"every": 10, "end": 80} | fields).updates(Clock(0, 125, 25))
+        GraNet(sparsity=0.9, **{"every": 10, "prune_end": 80} | fields).updates(Clock(0, 125, 25))
 
 
 def test_the_length_of_training_is_needed() -> None:
     with pytest.raises(ValueError, match="total_steps=None"):
-        GraNet(sparsity=0.9, end=80).updates(Clock(0))
+        GraNet(sparsity=0.9, prune_end=80).updates(Clock(0))
 
 
 def test_nothing_is_regrown_after_the_last_step() -> None:
     """It would never be trained; but pruning that ends there must still reach its sparsity."""
     model = torch.nn.Linear(20, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    method = GraNet(sparsity=0.8, every=2, end=10)
+    method = GraNet(sparsity=0.8, every=2, prune_end=10)
     sparsifier = sparsify(model, optimizer, method, total_steps=10)
     for _ in range(10):
         optimizer.zero_grad()

@@ -8,7 +8,7 @@ from granet import GS, Clock
 
 
 def test_every_round_is_the_plain_global_prune_to_a_geometric_density(trial, plain, equal) -> None:
-    method = GS(sparsity=0.9, start=20, end=80, rounds=4)
+    method = GS(sparsity=0.9, start=20, prune_end=80, rounds=4)
     run = trial(method, 100)
     seen = []
     for clock, weights, _, before, after in run:
@@ -21,14 +21,14 @@ def test_every_round_is_the_plain_global_prune_to_a_geometric_density(trial, pla
 
 
 def test_targets_by_hand() -> None:
-    method = GS(sparsity=0.75, start=10, end=30, rounds=2)
+    method = GS(sparsity=0.75, start=10, prune_end=30, rounds=2)
     assert [method.target(Clock(step, 40)) for step in (0, 10, 19, 20, 29, 30, 40)] == [0, 0, 0, 0.5, 0.5, 0.75, 0.75]
     assert GS(sparsity=0.3).target(Clock(40, 40)) == 0.3 != 1 - (1 - 0.3)  # not rounded on the way
 
 
 def test_rounds_may_follow_each_other_and_end_with_the_training() -> None:
-    assert GS(sparsity=0.9, start=6, end=10, rounds=4).updates(Clock(0, 10)) == range(7, 11)
-    assert GS(sparsity=0.9, start=0, end="100%", rounds=2).updates(Clock(0, 100)) == range(50, 101, 50)
+    assert GS(sparsity=0.9, start=6, prune_end=10, rounds=4).updates(Clock(0, 10)) == range(7, 11)
+    assert GS(sparsity=0.9, start=0, prune_end="100%", rounds=2).updates(Clock(0, 100)) == range(50, 101, 50)
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def test_rounds_may_follow_each_other_and_end_with_the_training() -> None:
     [
         ({"rounds": 0}, r"rounds=0: must be a whole number, 1 or more"),
         ({"rounds": 2.5}, r"rounds=2\.5: must be"),
-        ({"start": 10, "end": 13, "rounds": 4}, r"rounds=4: must fit between start=10 and end=13"),
-        ({"start": 50, "end": 20}, r"rounds=10: must fit between start=50 and end=20"),
-        ({"end": 200}, r"end=200: must not be after the last step, total_steps=100"),
+        ({"start": 10, "prune_end": 13, "rounds": 4}, r"rounds=4: must fit between start=10 and prune_end=13"),
+        ({"start": 50, "prune_end": 20}, r"rounds=10: must fit between start=50 and prune_end=20"),
+        ({"prune_end": 200}, r"prune_end=200: must not be after the last step, total_steps=100"),
     ],
 )
 def test_rounds_that_make_no_sense_are_refused(fields: dict, message: str) -> None:

@@ -21,7 +21,7 @@ FREE = {"prune-once", "str"}  # the sparsity is an outcome
 FIELDS: dict[str, dict[str, Any]] = {
     "deep-r": {"l1": 0.05, "noise": 0.3},
     "dsr": {"threshold": 0.05},
-    "gmp-original": {"dense_first": False, "end": 16},
+    "gmp-original": {"dense_first": False, "prune_end": 16},
     "sis": {"iterations": 30},
     "str": {"s_init": -2.2},
     "vd": {"log_sigma2": -3.0, "kl_scale": 0.5, "examples": 20},

@@ -14,7 +14,7 @@ from granet import GMP, SET, GraNet, Method, RigL, RigLITOP, Static
 Flat = list[np.ndarray]
 SHAPES = [(16, 4, 3, 3), (24, 16, 1, 1), (40, 32), (12, 40)]
 NUMEL = sum(map(math.prod, SHAPES))
-FAST = {"every": 10, "end": 80}
+FAST = {"every": 10, "prune_end": 80}
 BLOCKS = {"4x1": (4, 1), "1x4": (1, 4), "2x2": (2, 2), "4x4": (4, 4)}
 TIES = pytest.mark.parametrize("coarse", [False, True], ids=["distinct", "ties"])
 
@@ -177,7 +177,7 @@ def test_every_layer_keeps_a_filter(trial) -> None:
 def test_granet_goes_down_to_n_of_m(trial, plain, equal, pattern: str, numbers: set[int], coarse: bool) -> None:
     n, m = map(int, pattern.split(":"))
     shapes = SHAPES if m == 4 else [(16, 8, 3, 3), *SHAPES[1:]]
-    method = GraNet(sparsity=1 - n / m, pattern=pattern, every=5, end=80)
+    method = GraNet(sparsity=1 - n / m, pattern=pattern, every=5, prune_end=80)
     run = trial(method, 125, shapes, coarse=coarse)
     seen = set(per_group_of(run.masks, shapes, pattern))
     for clock, weights, gradients, before, after in run:

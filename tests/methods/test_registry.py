@@ -73,7 +73,7 @@ def test_a_method_by_name_is_the_one_by_class(name: str) -> None:
 
 
 GRADUAL = {
-    "start": 0, "end": "50%", "every": 1000, "scope": "global", "last_density": 0.2, "dense_first": False,
+    "start": 0, "prune_end": "50%", "every": 1000, "scope": "global", "last_density": 0.2, "dense_first": False,
 }  # fmt: skip
 GROWING = {"initial_sparsity": 0.0, "distribution": None, "regrow": 0.5, "regrow_end": 0.005, "grow_batches": 1}
 DEFAULTS: dict[str, dict[str, object]] = {
@@ -86,7 +86,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "gmp-original": GRADUAL | {"scope": "uniform", "dense_first": True},
     "granet": GRADUAL | {"score": "magnitude"} | GROWING,
     "grasp": {"batches": 1, "temperature": 200.0},
-    "gs": {"start": "25%", "end": "75%", "rounds": 10},
+    "gs": {"start": "25%", "prune_end": "75%", "rounds": 10},
     "prune-once": {"rate": 0.5, "scope": "global"},
     "prune-regrow": {"rate": 0.5, "scope": "global"},
     "rigl": {
@@ -139,8 +139,8 @@ def test_a_method_is_a_value(name: str) -> None:
 
 
 def test_fields_are_passed_on() -> None:
-    method = create_method("granet", sparsity=0.9, initial_sparsity=0.5, every="1ep", end="80ep")
-    assert method == granet.GraNet(0.9, initial_sparsity=0.5, every="1ep", end="80ep")
+    method = create_method("granet", sparsity=0.9, initial_sparsity=0.5, every="1ep", prune_end="80ep")
+    assert method == granet.GraNet(0.9, initial_sparsity=0.5, every="1ep", prune_end="80ep")
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:

@@ -12,7 +12,7 @@ import granet
 Kit = SimpleNamespace
 STEPS = 10
 METHODS = {
-    "granet": granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2),
+    "granet": granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2),
     "rigl": granet.RigL(sparsity=0.7, every=2, end=10, step_on_update=False),
 }
 OPTIMIZERS = {

@@ -13,7 +13,7 @@ from torch import nn
 import granet
 
 Kit = SimpleNamespace
-GOOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+GOOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
 
 
 def says(*parts: str) -> str:
@@ -79,7 +79,7 @@ def test_unknown_names() -> None:
         ({"every": 2.5}, ("every=2.5", "optimizer steps", "'30ep'", "'50%'")),
         ({"every": True}, ("every=True", "optimizer steps")),
         ({"every": "12x"}, ("every='12x'", "'30ep'")),
-        ({"end": "120%"}, ("end='120%'", "'100%'")),
+        ({"prune_end": "120%"}, ("prune_end='120%'", "'100%'")),
         ({"start": "soon"}, ("start='soon'", "'30ep'")),
     ],
 )
@@ -94,14 +94,16 @@ def test_times_that_are_wrong_in_themselves(fields: dict[str, Any], parts: tuple
 
 
 WRONG_TIMES: dict[str, tuple[granet.Method, dict[str, Any], tuple[str, ...]]] = {
-    "end before start": (granet.GMP(sparsity=0.9, start=50, end=20, every=5), {}, ("end=20", "after start=50")),
-    "end at start": (granet.GMP(sparsity=0.9, start=50, end="50%", every=5), {}, ("end='50%'", "start=50")),
-    "end after the end": (granet.GMP(sparsity=0.9, end=101, every=5), {}, ("end=101", "total_steps=100")),
+    "end before start": (granet.GMP(sparsity=0.9, start=50, prune_end=20, every=5), {},
+                         ("prune_end=20", "after start=50")),
+    "end at start": (granet.GMP(sparsity=0.9, start=50, prune_end="50%", every=5), {}, ("prune_end='50%'", "start=50")),
+    "end after the end": (granet.GMP(sparsity=0.9, prune_end=101, every=5), {}, ("prune_end=101", "total_steps=100")),
     "rigl's end after the end": (granet.RigL(sparsity=0.9, end=101), {}, ("end=101", "total_steps=100")),
     "every too long": (granet.GraNet(sparsity=0.9, every=1000), {}, ("every=1000", "total_steps=100")),
-    "epochs of unknown length": (granet.GMP(sparsity=0.9, end="3ep", every=5), {}, ("end='3ep'", "steps_per_epoch")),
-    "no total": (granet.GMP(sparsity=0.9, every=5), {"total_steps": None}, ("total_steps=None", "end")),
-    "no total for a time in steps": (granet.GMP(sparsity=0.9, end=50, every=5), {"total_steps": None},
+    "epochs of unknown length": (granet.GMP(sparsity=0.9, prune_end="3ep", every=5), {},
+                                 ("prune_end='3ep'", "steps_per_epoch")),
+    "no total": (granet.GMP(sparsity=0.9, every=5), {"total_steps": None}, ("total_steps=None", "prune_end")),
+    "no total for a time in steps": (granet.GMP(sparsity=0.9, prune_end=50, every=5), {"total_steps": None},
                                      ("total_steps=None",)),
     "total of 0": (GOOD, {"total_steps": 0}, ("total_steps=0", "positive whole number")),
     "total of 2.5": (GOOD, {"total_steps": 2.5}, ("total_steps=2.5", "positive whole number")),
@@ -130,7 +132,7 @@ WRONG_ARGUMENTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no optimizer": ({"optimizer": None}, ("optimizer=None", "torch.optim.Optimizer")),
     "an optimizer's class": ({"optimizer": torch.optim.SGD}, ("optimizer=", "torch.optim.Optimizer")),
     "no share for the layers": (
-        {"method": granet.GMP(sparsity=0.98, end=8, every=2, scope="uniform", dense_first=True)},
+        {"method": granet.GMP(sparsity=0.98, prune_end=8, every=2, scope="uniform", dense_first=True)},
         ("dense_first=True",),
     ),
 }  # fmt: skip

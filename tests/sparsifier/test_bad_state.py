@@ -14,7 +14,7 @@ import granet
 
 Kit = SimpleNamespace
 State = dict[str, Any]
-METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
 
 
 def start(model: nn.Module, method: granet.Method = METHOD, **options: Any) -> tuple[nn.Module, Any, granet.Sparsifier]:
@@ -93,7 +93,7 @@ def test_the_same_method_with_another_field(kit: Kit, name: str, there: Any, her
 def test_another_length_of_training(kit: Kit, total_steps: int) -> None:
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    other = granet.sparsify(model, optimizer, replace(METHOD, end=6), total_steps=total_steps)
+    other = granet.sparsify(model, optimizer, replace(METHOD, prune_end=6), total_steps=total_steps)
     kit.train(model, optimizer, 3)
     run = start(kit.net(), other.method)
     with pytest.raises(ValueError, match=f"^total_steps=12: must be {total_steps}, as when it was saved"):
@@ -108,7 +108,7 @@ def test_another_length_of_epochs(kit: Kit, end: str | int, fits: bool) -> None:
     def begin(steps_per_epoch: int) -> granet.Sparsifier:
         model = kit.net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        method = replace(METHOD, end=end)
+        method = replace(METHOD, prune_end=end)
         return granet.sparsify(model, optimizer, method, total_steps=12, steps_per_epoch=steps_per_epoch)
 
     state = begin(3).state_dict()
@@ -125,7 +125,7 @@ def test_another_length_of_epochs(kit: Kit, end: str | int, fits: bool) -> None:
         (granet.RigL(sparsity=0.8, end=6, every=2), 7, False),
         (granet.RigL(sparsity=0.8, end=6, every=2), 4, False),
         (granet.Static(sparsity=0.8), 3, False),
-        (granet.DPF(sparsity=0.8, end=8, every=2), 4, True),
+        (granet.DPF(sparsity=0.8, prune_end=8, every=2), 4, True),
     ],
     ids=["rigl", "rigl, just now", "static", "dpf"],
 )

@@ -16,7 +16,7 @@ STEPS = 12
 def start(kit: Kit, initial: float = 0.4) -> tuple[nn.Module, torch.optim.Optimizer, granet.Sparsifier]:
     model = kit.net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    method = granet.GraNet(sparsity=0.8, initial_sparsity=initial, end=8, every=2)
+    method = granet.GraNet(sparsity=0.8, initial_sparsity=initial, prune_end=8, every=2)
     return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=STEPS)
 
 
@@ -78,7 +78,7 @@ def test_growth_sees_gradients_of_before_they_were_clipped(kit: Kit, initial: fl
     for clip in (False, True):
         model = kit.net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        method = granet.GraNet(sparsity=0.8, initial_sparsity=initial, end=8, every=2, regrow=0.9)
+        method = granet.GraNet(sparsity=0.8, initial_sparsity=initial, prune_end=8, every=2, regrow=0.9)
         sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
         for batch in kit.batches(2):
             kit.backward(model, batch)

@@ -82,7 +82,7 @@ def test_blocks_grow_where_the_mean_of_several_gradients_is_large(kit: Kit) -> N
 @pytest.mark.filterwarnings("ignore:granet. pattern='filter'")
 def test_patterns_with_a_gradient_mean_resume_anywhere(kit: Kit, pattern: str, at: int) -> None:
     """In the middle of a mean (7), at the last update but one (16 is the last), and after it, where biases follow."""
-    method = granet.GraNet(PATTERNS[pattern], pattern=pattern, scope="uniform", every=4, end=12, grow_batches=2)
+    method = granet.GraNet(PATTERNS[pattern], pattern=pattern, scope="uniform", every=4, prune_end=12, grow_batches=2)
     whole = start(kit.net(), method, exclude=("6.weight",))
     kit.train(*whole[:2], at)
     state = copy.deepcopy([part.state_dict() for part in whole])
@@ -130,7 +130,7 @@ class Remembering(granet.GMP):
 def test_biases_of_dropped_filters_have_no_gradient_where_gradients_are_remembered() -> None:
     """Copying the layers' gradients masks these; what depends on the layers still has to be masked."""
     torch.manual_seed(0)
-    method = Remembering(sparsity=0.5, pattern="filter", every=4, end=12)
+    method = Remembering(sparsity=0.5, pattern="filter", every=4, prune_end=12)
     model, optimizer, sparsifier = start(nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 4)), method)
     for _ in range(20):
         model(torch.randn(16, 6)).square().mean().backward()
@@ -182,7 +182,9 @@ def test_filters_of_a_model_wrapped_for_several_ranks_are_followed(kit: Kit, mon
 
     monkeypatch.setattr("granet.weights.names.DistributedDataParallel", Wrapper)
     model, _, sparsifier = start(
-        Wrapper(kit.net()), granet.GMP(0.5, pattern="filter", scope="uniform", every=2, end=8), exclude=("*6.weight",)
+        Wrapper(kit.net()),
+        granet.GMP(0.5, pattern="filter", scope="uniform", every=2, prune_end=8),
+        exclude=("*6.weight",),
     )
     kit.train(model, sparsifier._optimizer, 10)
     dropped = ~sparsifier.masks["module.0.weight"].flatten(1).any(1)

@@ -21,7 +21,7 @@ STEPS = 12
 
 
 def start(kit: Kit, method: granet.Method | None = None) -> Run:
-    method = method or granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+    method = method or granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
     model = kit.net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=STEPS)

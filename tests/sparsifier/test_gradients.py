@@ -14,9 +14,9 @@ from granet.sparsifier import readings
 Kit = SimpleNamespace
 STEPS = 12
 METHODS = {
-    "granet": granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2),
-    "granet-dense": granet.GraNet(sparsity=0.8, end=8, every=2),
-    "gmp": granet.GMP(sparsity=0.8, end=8, every=2),
+    "granet": granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2),
+    "granet-dense": granet.GraNet(sparsity=0.8, prune_end=8, every=2),
+    "gmp": granet.GMP(sparsity=0.8, prune_end=8, every=2),
     "rigl": granet.RigL(sparsity=0.7, every=2, end=10),
     "rigl-no-step": granet.RigL(sparsity=0.7, every=2, end=10, step_on_update=False),
     "set": granet.SET(sparsity=0.7, every=2),
@@ -227,7 +227,7 @@ def test_a_gradient_that_comes_after_the_others_were_taken_is_looked_at_too(
     """Where copying the gradients tells whether they are finite, as on a GPU, that is about those alone."""
     monkeypatch.setattr(readings, "take_dense", lambda *given: (take_dense(*given)[0], torch.tensor(True)))
     model = kit.net()
-    method = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=4, every=1)
+    method = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=4, every=1)
     sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), method, total_steps=5)
     (batch,) = kit.batches(1)
     kit.backward(model, batch)

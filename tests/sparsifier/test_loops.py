@@ -13,7 +13,7 @@ from granet.clock import Clock
 from granet.net import SparseNet
 
 Kit = SimpleNamespace
-METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
 STEPS = 12
 
 

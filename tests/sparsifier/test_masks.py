@@ -12,8 +12,8 @@ import granet
 
 Kit = SimpleNamespace
 METHODS = [
-    granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2),
-    granet.GMP(sparsity=0.8, end=8, every=2),
+    granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2),
+    granet.GMP(sparsity=0.8, prune_end=8, every=2),
     granet.RigL(sparsity=0.7, every=2, end=10),
     granet.RigLITOP(sparsity=0.7, every=2),
     granet.SET(sparsity=0.7, every=2),
@@ -131,7 +131,7 @@ def test_the_public_names(kit: Kit) -> None:
     assert {"sparsify", "GraNet", "GMP", "RigL", "SET", "list_methods", "create_method", "flops"} <= set(granet.__all__)
     fields = {field.name for field in dataclasses.fields(granet.UpdateRecord)}
     assert {"step", "target", "achieved", "pruned", "regrown"} <= fields
-    method = granet.GraNet(sparsity=0.9, initial_sparsity=0.5, start=0, end="50%", every=1000, regrow=0.5)
+    method = granet.GraNet(sparsity=0.9, initial_sparsity=0.5, start=0, prune_end="50%", every=1000, regrow=0.5)
     assert "sparsity=0.9" in repr(method)
     assert method == granet.create_method("granet", sparsity=0.9, initial_sparsity=0.5)
     assert hash(method) == hash(granet.GraNet(sparsity=0.9, initial_sparsity=0.5))

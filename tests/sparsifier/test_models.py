@@ -11,7 +11,7 @@ import granet
 
 Kit = SimpleNamespace
 STEPS = 10
-METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
 
 
 def start(

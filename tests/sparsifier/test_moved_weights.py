@@ -11,7 +11,7 @@ import granet
 
 Kit = SimpleNamespace
 STEPS = 14
-METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
 
 
 class Everywhere(torch.optim.Optimizer):
@@ -84,7 +84,7 @@ def test_after_updates_that_were_skipped(kit: Kit) -> None:
     """Masks that stay dense, and then do not."""
     model = kit.net()
     optimizer = Everywhere(model.parameters())
-    sparsifier = granet.sparsify(model, optimizer, granet.GMP(sparsity=0.8, end=8, every=2), total_steps=10)
+    sparsifier = granet.sparsify(model, optimizer, granet.GMP(sparsity=0.8, prune_end=8, every=2), total_steps=10)
     for step, batch in enumerate(kit.batches(8)):
         optimizer.zero_grad()
         kit.backward(model, batch)

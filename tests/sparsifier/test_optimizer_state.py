@@ -13,7 +13,7 @@ from granet.sparsifier.optimizer_state import fresh_state
 
 Kit = SimpleNamespace
 STEPS = 14
-METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
 
 
 class Wrapping(torch.optim.Optimizer):

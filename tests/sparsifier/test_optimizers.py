@@ -206,7 +206,7 @@ def test_training_equals_the_plain_loop(label: str, initial: float) -> None:
     model = net(label)
     twin = copy.deepcopy(model)
     optimizer = OPTIMIZERS[label](list(model.parameters()))
-    method = granet.GraNet(sparsity=FINAL, initial_sparsity=initial, end=END, every=EVERY, regrow=REGROW)
+    method = granet.GraNet(sparsity=FINAL, initial_sparsity=initial, prune_end=END, every=EVERY, regrow=REGROW)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
     reference = Reference(twin, label, initial, {name: mask.clone() for name, mask in sparsifier.masks.items()})
     for step, batch in enumerate(batches(), start=1):

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import granet
 
 METHODS = {
-    "granet": granet.GraNet(sparsity=0.9, initial_sparsity=0.3, every=2, end=16),
+    "granet": granet.GraNet(sparsity=0.9, initial_sparsity=0.3, every=2, prune_end=16),
     "set": granet.SET(sparsity=0.8, every=3),
 }
 

@@ -135,7 +135,7 @@ def test_by_default_rigl_steps_on_update_steps(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [granet.GraNet(sparsity=0.8, end=8, every=2), granet.RigLITOP(sparsity=0.8, every=2)]
+    "method", [granet.GraNet(sparsity=0.8, prune_end=8, every=2), granet.RigLITOP(sparsity=0.8, every=2)]
 )
 def test_regeneration_runs_to_the_end(kit: Kit, method: granet.Method) -> None:
     """Up to the last update that is still trained on."""
@@ -152,7 +152,7 @@ def test_regeneration_runs_to_the_end(kit: Kit, method: granet.Method) -> None:
 def test_gmp_never_lets_a_weight_return(kit: Kit) -> None:
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sparsifier = granet.sparsify(model, optimizer, granet.GMP(sparsity=0.8, end=16, every=2), total_steps=20)
+    sparsifier = granet.sparsify(model, optimizer, granet.GMP(sparsity=0.8, prune_end=16, every=2), total_steps=20)
     seen = {name: mask.clone() for name, mask in sparsifier.masks.items()}
     for batch in kit.batches(20):
         kit.backward(model, batch)
@@ -171,7 +171,7 @@ def test_attaching_in_mid_training(kit: Kit) -> None:
     kit.train(model, optimizer, 5)
     weight, moment = model[4].weight.detach().clone(), optimizer.state[model[4].weight]["exp_avg"].clone()
     assert moment.count_nonzero() > 0
-    method = granet.GraNet(sparsity=0.8, initial_sparsity=0.5, end=8, every=2)
+    method = granet.GraNet(sparsity=0.8, initial_sparsity=0.5, prune_end=8, every=2)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=12)
     mask = sparsifier.masks["4.weight"]
     assert torch.equal(model[4].weight, weight * mask)

@@ -23,15 +23,15 @@ from granet.distributions import kept
 
 STEPS, SAVED = 200, 100
 METHODS: dict[str, granet.Method] = {
-    "granet": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, end="75%", every=9),
-    "granet-dense": granet.GraNet(sparsity=0.9, end="75%", every=9),
-    "granet-uniform": granet.GraNet(sparsity=0.7, end="75%", every=9, scope="uniform"),
-    "gmp": granet.GMP(sparsity=0.9, end="75%", every=9),
+    "granet": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, prune_end="75%", every=9),
+    "granet-dense": granet.GraNet(sparsity=0.9, prune_end="75%", every=9),
+    "granet-uniform": granet.GraNet(sparsity=0.7, prune_end="75%", every=9, scope="uniform"),
+    "gmp": granet.GMP(sparsity=0.9, prune_end="75%", every=9),
     "rigl": granet.RigL(sparsity=0.8, every=9, step_on_update=False),
     "rigl-itop": granet.RigLITOP(sparsity=0.8, every=9),
     "set": granet.SET(sparsity=0.8, every=9),
     "static": granet.Static(sparsity=0.8),
-    "granet-mean": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, end="75%", every=9, grow_batches=9),
+    "granet-mean": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, prune_end="75%", every=9, grow_batches=9),
     "deep-r": granet.DeepR(sparsity=0.8, l1=1e-3, noise=0.1, log_every=9),
     "dsr": granet.DSR(sparsity=0.8, every=9, regrow=0.3, threshold=0.03),
     "snfs": granet.SNFS(sparsity=0.8, every=9),
@@ -221,8 +221,10 @@ if __name__ == "__main__":
 
 def test_numbers_of_numpy_leave_a_plain_state(tmp_path: Path) -> None:
     """As `labels.size // batch_size` gives them; a file of the state is to be read with `weights_only=True`."""
-    method = granet.GraNet(sparsity=np.float64(0.5), every=np.int64(3), end=np.int32(30), grow_batches=np.uint8(2))
-    assert repr(method) == repr(granet.GraNet(sparsity=0.5, every=3, end=30, grow_batches=2))
+    method = granet.GraNet(
+        sparsity=np.float64(0.5), every=np.int64(3), prune_end=np.int32(30), grow_batches=np.uint8(2)
+    )
+    assert repr(method) == repr(granet.GraNet(sparsity=0.5, every=3, prune_end=30, grow_batches=2))
     model = nn.Linear(10, 6)
     options = {"total_steps": np.int64(40), "steps_per_epoch": np.int64(10), "seed": np.int64(3), "floor": np.int64(2)}
     sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), method, **options)
@@ -249,7 +251,7 @@ def test_targets_of_numpy_or_torch_leave_a_plain_state(tmp_path: Path, number: s
     model = nn.Linear(4096, 4352, bias=False)  # more weights than float32 can count one by one
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsity = float(np.float32(0.7))
-    method = Interpolated(sparsity=sparsity, every=1, end=4, number=number)
+    method = Interpolated(sparsity=sparsity, every=1, prune_end=4, number=number)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=4)
     for _ in range(2):
         model.weight.grad = torch.zeros_like(model.weight)

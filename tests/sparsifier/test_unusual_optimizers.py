@@ -13,7 +13,7 @@ import granet
 
 Kit = SimpleNamespace
 STEPS = 14
-METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, end=8, every=2)
+METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
 
 
 def lbfgs_step(kit: Kit, model: Any, optimizer: Any, batch: Any, spoil: granet.Sparsifier | None = None) -> None:
@@ -34,7 +34,7 @@ def test_lbfgs_keeps_inactive_weights_at_zero(kit: Kit, initial: float, line_sea
     """Its memory is one flat vector over all parameters, so old directions reach weights that are now off."""
     model = kit.net()
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, line_search_fn=line_search)
-    method = granet.GraNet(sparsity=0.8, initial_sparsity=initial, end=8, every=2)
+    method = granet.GraNet(sparsity=0.8, initial_sparsity=initial, prune_end=8, every=2)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
     for step, batch in enumerate(kit.batches(STEPS), start=1):
         lbfgs_step(kit, model, optimizer, batch)
@@ -49,8 +49,10 @@ def test_lbfgs_finds_its_way_after_every_mask_update(kit: Kit, method: str, line
     """What it remembers of weights that are gone by now would lead it astray, to infinity even."""
     model = kit.net()
     optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn=line_search)
-    fields = {"sparsity": 0.5, "every": 2, "end": 8}
-    sparsifier = granet.sparsify(model, optimizer, granet.create_method(method, **fields), total_steps=STEPS)
+    end = {"end" if method == "rigl" else "prune_end": 8}
+    sparsifier = granet.sparsify(
+        model, optimizer, granet.create_method(method, sparsity=0.5, every=2, **end), total_steps=STEPS
+    )
     (batch,) = kit.batches(1)
     for _ in range(STEPS):
         lbfgs_step(kit, model, optimizer, batch)
@@ -61,7 +63,7 @@ def test_lbfgs_finds_its_way_after_every_mask_update(kit: Kit, method: str, line
 
 
 def test_lbfgs_resumed_between_updates_goes_on_with_what_it_knew(kit: Kit) -> None:
-    method = granet.GMP(sparsity=0.5, every=4, end=12)
+    method = granet.GMP(sparsity=0.5, every=4, prune_end=12)
     (batch,) = kit.batches(1)
 
     def start() -> tuple[Any, Any, granet.Sparsifier]:
@@ -157,7 +159,7 @@ class Freeing(torch.optim.Optimizer):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "method",
-    [METHOD, granet.GMP(sparsity=0.8, end=8, every=2), granet.SET(sparsity=0.8, every=2)],
+    [METHOD, granet.GMP(sparsity=0.8, prune_end=8, every=2), granet.SET(sparsity=0.8, every=2)],
     ids=lambda m: type(m).__name__,
 )
 def test_an_optimizer_that_frees_its_gradients(kit: Kit, method: granet.Method) -> None:

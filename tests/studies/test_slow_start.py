@@ -40,7 +40,7 @@ def figures(warm_up: bool) -> np.ndarray:
         if bool(recipe.warm_up) is not warm_up:
             continue
         fields = recipe.method_fields
-        late = fields["end"] == EPOCH_110["end"]
+        late = fields["prune_end"] == EPOCH_110["prune_end"]
         losses = [epochs[epoch - 1]["train_loss"] for epoch in EPOCHS]
         accuracy = 100 * epochs[-1]["test_accuracy"]
         rows.append([fields["sparsity"], recipe.precision == "float32", late, accuracy, *losses])

@@ -110,7 +110,7 @@ def test_another_reading_of_a_sparse_start_differs_in_nothing_else(
         first = replace(cell, row="GraNet (s_i=0.5)", other_reading=False)
         assert first in CELLS["cifar-main"]
         own, recipe = (each.recipes(0)[0].to_dict() for each in (cell, first))
-        fields = recipe["method_fields"] | {"end": end}
+        fields = recipe["method_fields"] | {"prune_end": end}
         assert own == recipe | {"method_fields": fields} | others
 
 
@@ -146,7 +146,7 @@ def test_times_of_the_paper() -> None:
     cell = next(c for c in CELLS["retraining"] if c.row == "GraNet_2x (s_i=0)" and c.data == "cifar10")
     (recipe,) = cell.recipes(0)
     clock = recipe.clock(45_000)
-    assert (recipe.total_epochs, clock.steps(recipe.method_fields["end"])) == (320, 220 * 351)
+    assert (recipe.total_epochs, clock.steps(recipe.method_fields["prune_end"])) == (320, 220 * 351)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_options_replace_parts_of_a_file() -> None:
     path = next(path for path in RECIPES if path.stem == "cifar10-vgg19")
     recipe = Train(recipe=path, sparsity=0.98, seed=1).whole_recipe()
     assert (recipe.method, recipe.model, recipe.seed, recipe.epochs) == ("granet", "vgg19", 1, 160)
-    assert recipe.method_fields == {"sparsity": 0.98, "initial_sparsity": 0.5, "every": 1000, "end": "50%"}
+    assert recipe.method_fields == {"sparsity": 0.98, "initial_sparsity": 0.5, "every": 1000, "prune_end": "50%"}
     recipe = Train(recipe=path, method="rigl-itop", sparsity=0.9, every="500", stretch=2.5).whole_recipe()
     assert (recipe.method, recipe.epochs, recipe.total_epochs) == ("rigl-itop", 160, 400)
     assert recipe.method_fields == {"sparsity": 0.9, "every": 500}

@@ -17,9 +17,11 @@ from granet.cli.device import choose_device, choose_threads
 from granet.clock import Time
 from granet.data import load
 from granet.files import DISK_ERRORS, writing_to
+from granet.methods import former_names
 from granet.training import DENSE, Recipe, Run
 from granet.training.interrupt import stop_signals
 from granet.training.loggers import create_loggers
+from granet.training.recipe import method_class
 from granet.training.recipe_file import RECIPE_KEYS, read_recipe_file, recipe_path
 
 _DIGITS = Recipe()
@@ -53,8 +55,10 @@ class Train:
     """Share of weights that are zero at the start."""
     every: str | None = None
     """Time between mask updates: optimizer steps (`20`), epochs (`2ep`) or a share of training (`5%`)."""
+    prune_end: str | None = None
+    """When gradual pruning reaches its sparsity, written likewise."""
     end: str | None = None
-    """When the method's schedule ends, written likewise."""
+    """When the masks stop changing, for methods with such a field, written likewise."""
     data: str | None = None
     """The images: `digits` of the package itself, `cifar10`, `cifar100`, `mnist`, `fashion-mnist` or `imagenet`."""
     data_dir: Path | None = None
@@ -152,8 +156,9 @@ class Train:
         if self.warm_up is not None:
             asked["warm_up"] = _time(self.warm_up)
         own: dict[str, Time | float | None] = {"sparsity": self.sparsity, "initial_sparsity": self.initial_sparsity}
-        own |= {"every": _time(self.every), "end": _time(self.end), "pattern": self.pattern}
+        own |= {"pattern": self.pattern, **{name: _time(getattr(self, name)) for name in ("every", "prune_end", "end")}}
         own = {name: value for name, value in own.items() if value is not None}
+        own = former_names.present(method_class(base.method), own)
         if base.method == DENSE and own:
             name, value = next(iter(own.items()))
             raise ValueError(f"{name}={value!r}: dense training has no such field")

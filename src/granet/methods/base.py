@@ -165,11 +165,11 @@ def check_time(field: str, value: Time) -> None:
         _check_period(value, amount)
 
 
-def end_step(clock: Clock, end: Time) -> int:
-    """The step that ``end`` stands for, which must be one of the training."""
-    step = clock.steps(end, "end")
-    if step > clock.total("end"):
-        raise ValueError(f"end={end!r}: must not be after the last step, total_steps={clock.total_steps}")
+def end_step(clock: Clock, end: Time, field: str = "end") -> int:
+    """The step that ``end`` stands for, which must be one of the training; ``field`` names it in an error."""
+    step = clock.steps(end, field)
+    if step > clock.total(field):
+        raise ValueError(f"{field}={end!r}: must not be after the last step, total_steps={clock.total_steps}")
     return step
 
 

@@ -16,16 +16,16 @@ from granet.scores import PRUNE_SCORES, Score
 
 @dataclass(frozen=True, kw_only=True)
 class Gradual(Method):
-    """Sparsity that rises along the cubic schedule from ``start`` to ``end``.
+    """Sparsity that rises along the cubic schedule from ``start`` to ``prune_end``.
 
     Updates come at multiples of ``every``, and the schedule counts them, not steps. With c = step // every, c_0 its
-    value at ``start``, and n the number of updates after ``start`` and up to ``end``, s_t = s_f + (s_i - s_f)(1 - (c -
-    c_0)/n)^3. The last of these updates has c = c_0 + n, so the final sparsity is reached exactly. At ``start`` itself
-    s_t = s_i: nothing is pruned.
+    value at ``start``, and n the number of updates after ``start`` and up to ``prune_end``, s_t = s_f + (s_i - s_f)(1 -
+    (c - c_0)/n)^3. The last of these updates has c = c_0 + n, so the final sparsity is reached exactly. At ``start``
+    itself s_t = s_i: nothing is pruned.
     """
 
     start: Time = 0
-    end: Time = "50%"
+    prune_end: Time = "50%"
     every: Time = 1000
     scope: str = "global"
     """``"global"`` ranks all layers together; ``"uniform"`` gives every layer the same sparsity."""
@@ -56,7 +56,7 @@ class Gradual(Method):
 
     def target(self, clock: Clock) -> float:
         period = clock.steps(self.every)
-        first, last = clock.steps(self.start) // period, clock.steps(self.end) // period
+        first, last = clock.steps(self.start) // period, clock.steps(self.prune_end) // period
         return cubic(self.sparsity_at_start, self.sparsity, max(0.0, (clock.step // period - first) / (last - first)))
 
     @property
@@ -64,12 +64,16 @@ class Gradual(Method):
         return 0.0
 
     def updates(self, clock: Clock) -> range:
-        start, end = clock.steps(self.start, "start"), end_step(clock, self.end)
+        start, end = clock.steps(self.start, "start"), end_step(clock, self.prune_end, "prune_end")
         if end <= start:
-            raise ValueError(f"end={self.end!r}: must be after start={self.start!r} (steps {end} and {start})")
+            raise ValueError(
+                f"prune_end={self.prune_end!r}: must be after start={self.start!r} (steps {end} and {start})"
+            )
         window = periodic(clock, self.every, self.start, end + 1)
         if window[-1] // window.step == start // window.step:
-            raise ValueError(f"every={self.every!r}: no update after start={self.start!r} and up to end={self.end!r}")
+            raise ValueError(
+                f"every={self.every!r}: no update after start={self.start!r} and up to prune_end={self.prune_end!r}"
+            )
         # On to the end of training: updates after the window regenerate, or make up for one that was skipped.
         return range(window.start, max(clock.total(), window[-1] + 1), window.step)
 

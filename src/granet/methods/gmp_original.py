@@ -33,8 +33,8 @@ class GMPOriginal(Gradual):
 
     A hidden weight does not change at all: neither gradient nor momentum nor weight decay reaches it. Layers have the
     same sparsity, but the first stays dense and the last is at most 80 % sparse (Gale et al.); the others make up for
-    both, so that the whole net has the sparsity asked for. The defaults of ``start``, ``end`` and ``every`` are ours:
-    the papers choose them for each network.
+    both, so that the whole net has the sparsity asked for. The defaults of ``start``, ``prune_end`` and ``every`` are
+    ours: the papers choose them for each network.
     """
 
     scope: str = "uniform"
@@ -47,7 +47,7 @@ class GMPOriginal(Gradual):
         return FrozenWeights(layers)
 
     def update(self, net: SparseNet, clock: Clock) -> None:
-        if clock.step <= clock.steps(self.end):
+        if clock.step <= clock.steps(self.prune_end):
             net.reselect(self.target(clock), hidden_magnitude, self.share)
         else:  # masks are fixed from here on, unless an update that was skipped must be made up for
             net.prune_to(self.target(clock), hidden_magnitude, self.share)

@@ -24,12 +24,12 @@ from granet.scores import magnitude
 class GS(Method):
     """Iterative magnitude pruning with one threshold for all layers: train, prune, retrain what is left, and again.
 
-    There are ``rounds`` prunings, evenly spaced after ``start`` and up to ``end``. Each prunes the same share of the
-    weights that are left: after k of n rounds the density is (1 - s)^(k/n). Pruned weights never return.
+    There are ``rounds`` prunings, evenly spaced after ``start`` and up to ``prune_end``. Each prunes the same share of
+    the weights that are left: after k of n rounds the density is (1 - s)^(k/n). Pruned weights never return.
     """
 
     start: Time = "25%"
-    end: Time = "75%"
+    prune_end: Time = "75%"
     rounds: int = 10
 
     takes_pattern: ClassVar[bool] = True
@@ -47,11 +47,11 @@ class GS(Method):
         return geometric(self.sparsity, done / self.rounds)
 
     def updates(self, clock: Clock) -> range:
-        start, end = clock.steps(self.start, "start"), end_step(clock, self.end)
+        start, end = clock.steps(self.start, "start"), end_step(clock, self.prune_end, "prune_end")
         if end - start < self.rounds:
             raise ValueError(
-                f"rounds={self.rounds!r}: must fit between start={self.start!r} and end={self.end!r} (steps {start} "
-                f"and {end})"
+                f"rounds={self.rounds!r}: must fit between start={self.start!r} and prune_end={self.prune_end!r} "
+                f"(steps {start} and {end})"
             )
         period = self._period(clock)
         # On to the end of training: a round that was skipped is made up for.
@@ -62,4 +62,4 @@ class GS(Method):
 
     def _period(self, clock: Clock) -> int:
         """Optimizer steps of one round."""
-        return (clock.steps(self.end) - clock.steps(self.start)) // self.rounds
+        return (clock.steps(self.prune_end) - clock.steps(self.start)) // self.rounds

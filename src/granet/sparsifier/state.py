@@ -12,6 +12,7 @@ from torch import Tensor
 from granet.clock import Clock, in_epochs
 from granet.hidden import Hidden
 from granet.methods import Method, method_name
+from granet.methods.former_names import present
 from granet.net import SparseNet
 from granet.sparsifier.history import History, UpdateRecord
 from granet.sparsifier.memory import check_memory, memory_state
@@ -79,8 +80,9 @@ def read_state(
     for key, kind in _KINDS.items():
         if not isinstance(state[key], kind):
             raise ValueError(f"state[{key!r}]={state[key]!r}: is not what a sparsifier saves")
+    saved = present(type(method), state["fields"])
     for name, here in _fields(method).items():
-        there = state["fields"].get(name, here)
+        there = saved.get(name, here)
         if type(there) not in PLAIN or there != here:
             raise ValueError(f"state['fields'][{name!r}]={there!r}: must be {here!r}, as here")
     _check_length(state, method, clock)

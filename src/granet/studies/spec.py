@@ -12,7 +12,7 @@ method = ["granet", "gmp"]
 [[runs]]
 method = "granet"
 initial_sparsity = 0.0
-end = "68.75%"
+prune_end = "68.75%"
 
 [[runs]]
 method = "lth"
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
-from granet.methods import create_method, list_methods
+from granet.methods import create_method, former_names, list_methods
 from granet.training.recipe import Recipe, check_parent, method_class, takes_parent
 from granet.training.recipe_file import (
     RECIPE_KEYS,
@@ -141,12 +141,15 @@ def _recipe(file: RecipeFile, shared: Mapping[str, Any], own: Mapping[str, Any])
     method = own.get("method", shared.get("method"))
     recipe = file.recipe(method, own.get("branch_epoch", shared.get("branch_epoch")))
     cls = method_class(recipe.method)
+    shared, own = former_names.present(cls, shared), former_names.present(cls, own)
     fields = {field.name for field in dataclasses.fields(cls)} if cls else set()
     known = fields | RECIPE_KEYS
     for key in own:
         if key not in known:
             raise ValueError(f"unknown key {key!r} for {recipe.method}; the nearest is {nearest(key, known)!r}")
-    anything = known | {field.name for info in list_methods() for field in dataclasses.fields(info.cls)}
+    anything = (
+        known | former_names.ALL | {item.name for info in list_methods() for item in dataclasses.fields(info.cls)}
+    )
     for key in shared:
         check_known(key, anything)
     values = {**shared, **own}

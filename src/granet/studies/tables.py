@@ -18,11 +18,11 @@ from granet.training.rundir import run_name
 
 Settings = dict[str, Any]
 
-EPOCH_110: Settings = {"end": "68.75%"}
+EPOCH_110: Settings = {"prune_end": "68.75%"}
 """Of 160."""
 FLOAT32: Settings = {"precision": "float32"}
 WARM_UP: Settings = {"warm_up": "5ep"}
-FROM_HALF: Settings = {"method": "granet", "initial_sparsity": 0.5, "end": "50%"}
+FROM_HALF: Settings = {"method": "granet", "initial_sparsity": 0.5, "prune_end": "50%"}
 FROM_DENSE: Settings = {"method": "granet", "initial_sparsity": 0.0, **EPOCH_110}
 COSINE: Settings = {"schedule": "cosine"}
 GENTLE: Settings = {"every": 250, "regrow": 0.2}

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from granet.checks import check_items
 from granet.clock import Clock, Time, parse_time
 from granet.data.augment import PadMode
-from granet.methods import DENSE, Method, list_methods
+from granet.methods import DENSE, Method, former_names, list_methods
 from granet.methods.registry import find_method
 from granet.observers import check_observer, without_masks
 from granet.plain_numbers import plain
@@ -170,11 +170,13 @@ class Recipe:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Recipe:
-        """The recipe that `to_dict` wrote, even after a trip through JSON."""
+        """The recipe that `to_dict` wrote, now or earlier, even after a trip through JSON."""
         known = [item.name for item in dataclasses.fields(Recipe)]
         for name in values:
             _check("recipe", name, name in known, f"is not one of its fields: {', '.join(known)}")
-        return Recipe(**values)
+        method, fields = values.get("method", Recipe.method), values.get("method_fields")
+        written = {} if fields is None else {"method_fields": former_names.present(known_class(method), fields)}
+        return Recipe(**{**values, **written})
 
 
 def check_type(name: str, value: object) -> None:
@@ -194,6 +196,11 @@ def method_class(name: str) -> type[Method] | None:
     """The class of a method, None for training without one; ValueError for a name that is neither."""
     check_type("method", name)
     return None if name == DENSE else find_method(name, DENSE).cls
+
+
+def known_class(name: str) -> type[Method] | None:
+    """The class of a method that is registered, without importing one of the user's own."""
+    return next((info.cls for info in list_methods() if info.name == name), None)
 
 
 def takes_parent(method: str, branch_epoch: int) -> bool:
@@ -218,7 +225,7 @@ def _default_fields(method: str) -> dict[str, Any]:
 
 def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a method as a file has them; integers become floats where the method has those."""
-    cls = next((info.cls for info in list_methods() if info.name == method), None)
+    cls = known_class(method)
     kinds = {item.name: item.type for item in dataclasses.fields(cls)} if cls else {}
     given = {name: _as_in_a_file(value) for name, value in fields.items()}
     return {name: _fraction(name, value) if kinds.get(name) in _FRACTIONS else value for name, value in given.items()}

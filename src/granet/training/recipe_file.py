@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
-from granet.methods import create_method, list_methods
+from granet.methods import create_method, former_names, list_methods
 from granet.methods.base import Method
 from granet.methods.registry import fields_without_default, find_method
 from granet.training.recipe import Recipe, check_type, method_class, takes_parent
@@ -126,8 +126,9 @@ def _recipe_file(table: dict[str, Any]) -> RecipeFile:
                 "written [methods.'package.module:Class']"
             )
         _check_table(f"methods.{name}", fields)
+        methods[name] = former_names.present(classes[name], fields)
         allowed = [f"methods.{name}.{item.name}" for item in dataclasses.fields(classes[name])]
-        for key in fields:
+        for key in methods[name]:
             check_known(f"methods.{name}.{key}", allowed)
     for name, fields in methods.items():
         _check_fields(name, fields, classes[name])

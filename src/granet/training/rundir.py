@@ -37,9 +37,10 @@ from torch import Tensor, nn
 
 from granet.files import atomic, parse_json, read_json, unfinished, write_text, writing_to
 from granet.locks import Held, locked
+from granet.methods import former_names
 from granet.sparsifier import Sparsifier, UpdateRecord
 from granet.training.environment import checked_environment, environment
-from granet.training.recipe import Recipe
+from granet.training.recipe import Recipe, known_class
 from granet.training.records import EpochRecord, Summary, read_epoch, read_summary
 
 T = TypeVar("T")
@@ -201,9 +202,10 @@ def read_lines(path: Path, build: Callable[[Any], T], growing: bool = False) -> 
 def run_name(recipe: Recipe) -> str:
     """What the run is, in words, and a hash of all settings that are not the defaults.
 
-    Because defaults are left out, a field that is added later does not change the names of earlier runs. A model or
-    method of one's own, `package.module:Class`, stands there with a dot: Windows has no colons in names of files; and a
-    slash, as in `timm:hf-hub:owner/name`, would be a folder.
+    Because defaults are left out, a field that is added later does not change the names of earlier runs; nor does a new
+    name of a method's field, which counts under its first one. A model or method of one's own, `package.module:Class`,
+    stands there with a dot: Windows has no colons in names of files; and a slash, as in `timm:hf-hub:owner/name`, would
+    be a folder.
     """
     sparsity = recipe.method_fields.get("sparsity")
     if not isinstance(sparsity, int | float | None):
@@ -211,6 +213,8 @@ def run_name(recipe: Recipe) -> str:
     asked = () if sparsity is None else (f"{sparsity:g}",)
     defaults = Recipe().to_dict()
     differs = {key: value for key, value in recipe.to_dict().items() if value != defaults[key]}
+    if fields := differs.get("method_fields"):
+        differs["method_fields"] = former_names.first_written(known_class(recipe.method), fields)
     digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:8]
     words = "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
     return words.replace(":", ".").replace("/", ".")

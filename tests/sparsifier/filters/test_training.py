@@ -20,9 +20,9 @@ LAST = 10
 
 METHODS: dict[str, Callable[[], granet.Method]] = {
     "granet": lambda: granet.GraNet(
-        sparsity=0.6, initial_sparsity=0.3, every=2, end=LAST, regrow=0.5, pattern="filter"
+        sparsity=0.6, initial_sparsity=0.3, every=2, prune_end=LAST, regrow=0.5, pattern="filter"
     ),
-    "gmp": lambda: granet.GMP(sparsity=0.6, every=2, end=LAST, pattern="filter"),
+    "gmp": lambda: granet.GMP(sparsity=0.6, every=2, prune_end=LAST, pattern="filter"),
     "static": lambda: granet.Static(sparsity=0.6, pattern="filter"),
 }
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
@@ -128,7 +128,7 @@ def test_a_filter_that_may_return_keeps_its_bias(kit: Kit, name: str, method: st
 
 @pytest.mark.parametrize(
     "method",
-    [granet.STR(s_init=-0.9, pattern="filter"), granet.DPF(sparsity=0.5, every=2, end=6, pattern="filter")],
+    [granet.STR(s_init=-0.9, pattern="filter"), granet.DPF(sparsity=0.5, every=2, prune_end=6, pattern="filter")],
     ids=["learned", "updated"],
 )
 def test_what_is_in_use_follows_the_masks_where_weights_are_hidden(kit: Kit, method: granet.Method) -> None:
