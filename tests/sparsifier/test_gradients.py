@@ -253,3 +253,67 @@ def test_what_was_kept_before_a_state_is_loaded_is_forgotten() -> None:
     sparsifier.advance()
     assert sparsifier.history[-1].regrown == 1
     assert mask[later] and not mask[earlier]
+
+
+@pytest.mark.parametrize("clear", [None, "to none", "to zero"])
+@pytest.mark.parametrize("method", [METHODS["granet"], METHODS["rigl"], granet.SNFS(sparsity=0.7, every=2)], ids=repr)
+def test_masking_between_two_backward_passes_changes_nothing(
+    kit: Kit, method: granet.Method, clear: str | None
+) -> None:
+    """What is added to a masked gradient is added to the dense one; what replaces it replaces it."""
+    runs = []
+    for early in (False, True):
+        model = kit.net().eval()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
+        for first, second in zip(kit.batches(STEPS), kit.batches(STEPS, seed=2), strict=True):
+            optimizer.zero_grad()
+            kit.backward(model, first)
+            if early:
+                sparsifier.mask_gradients()
+            if clear is not None:
+                optimizer.zero_grad(set_to_none=clear == "to none")
+            kit.backward(model, second)
+            optimizer.step()
+        runs.append((kit.snapshot(model, optimizer, sparsifier), sparsifier.history))
+    kit.check_equal(runs[0][0], runs[1][0])
+    assert runs[0][1] == runs[1][1]
+
+
+def test_nothing_is_hooked_to_weights_but_while_a_gradient_is_kept(kit: Kit) -> None:
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, METHODS["rigl"], total_steps=STEPS)
+    weights = [layer.weight for layer in sparsifier.layers.values()]
+    for step, batch in enumerate(kit.batches(STEPS), start=1):
+        kit.backward(model, batch)
+        sparsifier.mask_gradients()
+        assert all(bool(weight._backward_hooks) == (step in sparsifier.updates) for weight in weights)
+        if step == 4:
+            optimizer.zero_grad()
+            kit.backward(model, batch)
+            assert not any(weight._backward_hooks for weight in weights)
+        optimizer.step()
+        assert not any(weight._backward_hooks for weight in weights)
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_gradients_set_by_hand_replace_the_kept_ones_if_they_are_dense(anew: bool) -> None:
+    """No backward pass tells of them. Masked, as they were, they may have been clipped."""
+    layer = nn.Linear(5, 4, bias=False)
+    method = granet.RigL(sparsity=0.5, every=1, regrow=0.2)
+    sparsifier = granet.sparsify(layer, torch.optim.SGD(layer.parameters(), lr=0.1), method, total_steps=8)
+    mask = sparsifier.masks["weight"].clone()
+    first, *_, second = (tuple(spot) for spot in (~mask).nonzero())
+    layer.weight.grad = torch.zeros(4, 5)
+    layer.weight.grad[first] = 1.0
+    sparsifier.mask_gradients()
+    layer.weight.grad = layer.weight.grad.clone()
+    if anew:
+        layer.weight.grad[second] = 1.0
+    sparsifier.mask_gradients()
+    sparsifier.advance()
+    grown = sparsifier.masks["weight"] & ~mask
+    assert grown.sum() == 1
+    assert grown[second if anew else first]

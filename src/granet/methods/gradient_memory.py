@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from granet.weights import SparseLayer
+from granet.weights import SparseLayer, gradients_of
 
 
 class GradientMemory(Protocol):
@@ -105,19 +105,19 @@ class Momentum:
 
 @torch.no_grad()
 def take_in(memory: GradientMemory, layers: Sequence[SparseLayer], scale: Tensor | None) -> None:
-    """Give ``memory`` the dense gradients of the step just taken; an update will read what it recalls.
+    """Give ``memory`` the dense gradients of the step just taken, which these layers have; an update will read what it
+    recalls.
 
     Under GradScaler the gradients of a fused optimizer are still multiplied by ``scale``, which may change from step
     to step.
     """
-    held = []
+    if not layers:
+        return
+    gradients = gradients_of(layers)
+    if scale is not None:
+        gradients = [gradient / scale.to(gradient.device) for gradient in gradients]
+    memory.remember(layers, gradients)
     for layer in layers:
-        gradient = layer.weight.grad if layer.gradient is None else layer.gradient
-        if gradient is not None:
-            held.append((layer, gradient.detach() if scale is None else gradient.detach() / scale.to(gradient.device)))
-    if held:
-        memory.remember([layer for layer, _ in held], [gradient for _, gradient in held])
-    for layer, _ in held:
         recalled = memory.recall(layer)
         if recalled is not None:
             layer.gradient = recalled

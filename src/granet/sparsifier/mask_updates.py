@@ -10,15 +10,12 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.error_line import and_more
-from granet.masking import all_finite
 from granet.methods import Method
-from granet.methods.gradient_memory import take_in
 from granet.net import SparseNet
 from granet.sparsifier.filters import Held
 from granet.sparsifier.history import History
 from granet.sparsifier.memory import Layout, check_layout
-from granet.sparsifier.readings import forget_gradients, read_rates, refer_to_gradients, take_gradients, with_gradient
-from granet.weights import SparseLayer, gradients_of
+from granet.sparsifier.readings import KeptGradients, read_rates
 
 
 class MaskUpdates:
@@ -44,8 +41,7 @@ class MaskUpdates:
         """What the method asked for at the last update; meaningless if it asks for nothing."""
         self.memory_layout: Layout = {}
         """Of what the method kept when training began."""
-        self._finite: Tensor | None = None
-        """Whether the gradients that were taken are finite, if that is known."""
+        self._kept = KeptGradients(net.layers)
         self._said: set[str] = set()
 
     def is_next(self, clock: Clock) -> bool:
@@ -72,16 +68,15 @@ class MaskUpdates:
         if not self.reads_next(clock):
             return False
         if self._takes_dense:
-            self._finite = take_gradients(self._net.layers)
+            self._kept.copy()
         else:
-            refer_to_gradients(self._net.layers)
+            self._kept.refer()
         return self._takes_dense
 
     def remember_gradients(self, clock: Clock) -> None:
         """Give the gradients of the step just taken, which the clock does not show yet, to the method's memory."""
         if self._memory is not None and self._remembers_next(clock):
-            take_in(self._memory, self._net.layers, getattr(self._optimizer, "grad_scale", None))
-            self._finite = None  # it was about this step's gradients, and the memory may recall others
+            self._kept.hand_to(self._memory, getattr(self._optimizer, "grad_scale", None))
             if not self.is_next(clock):
                 self.forget_gradients()
 
@@ -90,7 +85,7 @@ class MaskUpdates:
         return self.is_next(clock) or self._remembers_next(clock)
 
     def forget_gradients(self) -> None:
-        forget_gradients(self._net.layers)
+        self._kept.forget()
 
     def _remembers_next(self, clock: Clock) -> bool:
         return self._memory is not None and self._memory.wants(clock.step + 1, self.steps)
@@ -104,11 +99,11 @@ class MaskUpdates:
         Returns whether it did.
         """
         zeroed = False
-        movable = with_gradient(self._net.layers)
+        movable = self._kept.present()
         if len(movable) < len(self._net.layers):
             self._tell_of_still_layers()
         if movable:
-            accept = self._all_finite(movable)
+            accept = self._kept.all_finite(movable, self._net.device)
             self.target = _target(self._method, clock)
             if self._method.needs_rate:
                 read_rates(self._optimizer, self._net.layers)
@@ -131,12 +126,6 @@ class MaskUpdates:
             "there is one budget for all layers, the others make up for it, down to one weight each; sparsify with "
             f"exclude=({still[0]!r},) leaves a layer out of the budget",
         )
-
-    def _all_finite(self, layers: Sequence[SparseLayer]) -> Tensor:
-        """Whether the update reads only finite gradients; known already if all were taken and none came later."""
-        if self._finite is not None and all(layer.gradient_source is not None for layer in layers):
-            return self._finite.to(self._net.device)
-        return all_finite(gradients_of(layers), self._net.device)
 
     def _record(self, clock: Clock, accept: Tensor) -> None:
         net = self._net

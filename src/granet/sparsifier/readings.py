@@ -3,80 +3,134 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from granet.masking import all_finite, take_dense, zero_inactive
+from granet.methods.gradient_memory import GradientMemory, take_in
 from granet.weights import SparseLayer, gradients_of
 
 
-def refer_to_gradients(layers: Sequence[SparseLayer]) -> None:
-    """For updates that only ask which layers have a gradient, and whether it is finite: nothing has to be copied."""
-    for layer in layers:
-        layer.gradient = None if layer.weight.grad is None else layer.weight.grad.detach()
+class KeptGradients:
+    """The gradients that an update reads, kept from before they are masked until the step is over.
 
-
-@torch.no_grad()
-def take_gradients(layers: Sequence[SparseLayer]) -> Tensor | None:
-    """For growth: keep a dense copy of each gradient, then mask the gradient. May be called several times in a step.
-
-    Returns whether all copies are finite, a bool tensor, or None if that was not seen on the way.
+    After they were masked the step may be given up, a closure may compute them anew, or more may be added to them. So
+    while there are copies, hooks on the weights tell when a backward pass begins to bring others. They say only that:
+    under DistributedDataParallel they see the gradient of one rank. Gradients themselves are read at the step.
     """
-    new: list[tuple[SparseLayer, Tensor]] = []
-    old: list[tuple[SparseLayer, Tensor]] = []
-    for layer in layers:
-        grad = layer.weight.grad
-        if grad is None:
+
+    def __init__(self, layers: Sequence[SparseLayer]) -> None:
+        self._layers = layers
+        self._copied: set[SparseLayer] = set()
+        """Those whose ``gradient`` is a copy."""
+        self._finite: Tensor | None = None
+        """Whether all the copies are finite, if that was seen on the way."""
+        self._hooks: list[RemovableHandle] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the gradients of an unfinished step, since copies of parameters have no ``.grad`` either."""
+        return {"_layers": self._layers, "_copied": set(), "_finite": None, "_hooks": []}
+
+    def refer(self) -> None:
+        """For updates that only ask which layers have a gradient, and whether it is finite: nothing is copied."""
+        for layer in self._layers:
+            layer.gradient = None if layer.weight.grad is None else layer.weight.grad.detach()
+
+    @torch.no_grad()
+    def copy(self) -> None:
+        """For growth: keep a dense copy of each gradient, then mask it. May be called several times in a step."""
+        new: list[tuple[SparseLayer, Tensor]] = []
+        old: list[tuple[SparseLayer, Tensor]] = []
+        for layer in self._layers:
+            grad = layer.weight.grad
+            if grad is None:
+                layer.gradient = None
+                self._copied.discard(layer)
+            else:
+                (old if layer in self._copied else new).append((layer, grad))
+        self._finite = None
+        if old:
+            set_by_hand = _fills_inactive(old)
+            for layer, grad in old:
+                assert layer.gradient is not None
+                layer.gradient = torch.where(set_by_hand.to(grad.device), grad, layer.gradient)
+            zero_inactive((grad, layer.mask) for layer, grad in old)
+        if new:
+            copies, finite = take_dense([grad for _, grad in new], [layer.mask for layer, _ in new])
+            for place, (layer, _) in enumerate(new):
+                layer.keep_gradient(copies, place)
+                self._copied.add(layer)
+            self._finite = None if old else finite
+        if not self._hooks:
+            trained = [layer.weight for layer in self._copied if layer.weight.requires_grad]
+            self._hooks = [weight.register_hook(_calling(self)) for weight in trained]  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def give_back(self) -> None:
+        """Other gradients come: let them be added to dense ones, unless there are none or all were set to zero."""
+        masked = [(layer, layer.weight.grad) for layer in self._copied if layer.weight.grad is not None]
+        if masked:
+            left = _any([grad != 0 for _, grad in masked])
+            for layer, grad in masked:
+                assert layer.gradient is not None
+                grad.copy_(torch.where(layer.mask | ~left.to(grad.device), grad, layer.gradient))
+        self.forget()
+
+    def present(self) -> list[SparseLayer]:
+        """The layers that have a gradient: the kept one or, if none was kept, the present ``.grad``."""
+        for layer in self._layers:
+            if not layer.has_gradient and layer.weight.grad is not None:
+                layer.gradient = layer.weight.grad.detach()
+        return [layer for layer in self._layers if layer.has_gradient]
+
+    def hand_to(self, memory: GradientMemory, scale: Tensor | None) -> None:
+        """Let a method's memory take them in; what an update then reads may be something else."""
+        take_in(memory, self.present(), scale)
+        self._finite = None
+
+    def all_finite(self, layers: Sequence[SparseLayer], device: torch.device) -> Tensor:
+        """Whether the gradients of these layers are; known already if all were copied at once."""
+        if self._finite is not None and self._copied.issuperset(layers):
+            return self._finite.to(device)
+        return all_finite(gradients_of(layers), device)
+
+    def forget(self) -> None:
+        for layer in self._layers:
             layer.gradient = None
-        elif not layer.has_gradient or layer.gradient_source is None:
-            new.append((layer, grad))
-        else:
-            old.append((layer, grad))  # called again before the same step
-    if old:
-        fresh = _another_pass(layers, old)
-        for layer, grad in old:
-            assert layer.gradient is not None
-            layer.gradient = torch.where(fresh.to(grad.device), grad, layer.gradient)
-            layer.gradient_source = weakref.ref(grad)
-        zero_inactive((grad, layer.mask) for layer, grad in old)
-    if not new:
-        return None
-    copies, finite = take_dense([grad for _, grad in new], [layer.mask for layer, _ in new])
-    for place, (layer, grad) in enumerate(new):
-        layer.keep_gradient(copies, place)
-        layer.gradient_source = weakref.ref(grad)
-    return None if old else finite
+        self._copied.clear()
+        self._finite = None
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
 
 
-def _another_pass(layers: Sequence[SparseLayer], old: Sequence[tuple[SparseLayer, Tensor]]) -> Tensor:
-    """Whether gradients that were kept before have been replaced since, as after a step that was given up.
+def _calling(kept: KeptGradients) -> Callable[[Tensor], None]:
+    """A hook that does not keep alive what nobody else has."""
+    reference = weakref.ref(kept)
 
-    A new backward pass fills inactive places of one layer or another, while gradients that were only clipped stay
-    masked. Where that cannot tell, it can only be seen that the kept ones overflowed, and, if nothing is inactive, that
-    the tensors are others. Layers are judged together, since growth compares their gradients.
+    def others_come(_: Tensor) -> None:
+        if (there := reference()) is not None:
+            there.give_back()
+
+    return others_come
+
+
+def _fills_inactive(pairs: Sequence[tuple[SparseLayer, Tensor]]) -> Tensor:
+    """Whether there are gradients for inactive weights, though they were masked and no backward pass brought others.
+
+    torch tells nothing of gradients that are set by hand, but those that were masked stay so, however they are clipped.
     """
-    device = old[0][1].device
-    filled = torch.stack([((grad != 0) & ~layer.mask).any().to(device) for layer, grad in old]).any()
-    dense = torch.stack([layer.mask.all().to(device) for layer, _ in old]).all()
-    overflowed = ~all_finite(gradients_of([layer for layer in layers if layer.has_gradient]), device)
-    others = any(layer.gradient_source is None or layer.gradient_source() is not grad for layer, grad in old)
-    return filled | (dense | overflowed if others else dense & overflowed)
+    return _any([(grad != 0) & ~layer.mask for layer, grad in pairs])
 
 
-def with_gradient(layers: Sequence[SparseLayer]) -> list[SparseLayer]:
-    """The layers that have a gradient: the kept one or, if none was kept, the present ``.grad``."""
-    for layer in layers:
-        if not layer.has_gradient and layer.weight.grad is not None:
-            layer.gradient = layer.weight.grad.detach()
-    return [layer for layer in layers if layer.has_gradient]
-
-
-def forget_gradients(layers: Sequence[SparseLayer]) -> None:
-    for layer in layers:
-        layer.gradient = layer.gradient_source = None
+def _any(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether any element is True, as a bool tensor; no host wait."""
+    return torch.stack([tensor.any().to(tensors[0].device) for tensor in tensors]).any()
 
 
 def read_rates(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,8 +28,6 @@ class SparseLayer:
     """Where ``gradient`` is: a sequence of tensors and an index. A `Row` is not cut up until it is read."""
     _refusal: str = field(default="", init=False, repr=False)
     """Why ``gradient`` must not be read now, if it must not."""
-    gradient_source: weakref.ref[Tensor] | None = field(default=None, init=False, repr=False)
-    """The tensor that ``gradient`` was copied from."""
     rate: float | Tensor = field(default=0.0, init=False, repr=False)
     """The learning rate of the step before a mask update, for methods that move weights themselves."""
     memory: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
@@ -53,7 +50,7 @@ class SparseLayer:
 
         Without the gradient of an unfinished step, since copies of parameters have no ``.grad`` either.
         """
-        return self.__dict__ | {"mask": self.mask.clone(), "_kept": None, "gradient_source": None}
+        return self.__dict__ | {"mask": self.mask.clone(), "_kept": None}
 
     @property
     def gradient(self) -> Tensor | None:
