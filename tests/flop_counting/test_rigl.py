@@ -93,7 +93,7 @@ def test_training_flops_of_rigl(as_in_rigl: FlopsReport, sparsity: float, ratio:
     assert round(cost.ratio, 2) == ratio
     assert round(cost.relative_to(101), 2) == five_times
     # As it is run: an update every 100th step, until 75 % of training.
-    method = RigL(sparsity)
+    method = RigL(sparsity=sparsity)
     steps = method.updates(Clock(0, total_steps=32_000))
     assert (len(steps), method.dense_gradient) == (239, "on updates")
     assert round(training.after(32_000, [record(step, active) for step in steps]).ratio, 2) == ratio

@@ -74,15 +74,15 @@ def test_two_dense_passes_of_everything_cost_twice_dense_training() -> None:
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        (granet.GraNet(0.5), "on updates"),
-        (granet.RigL(0.5), "on updates"),
-        (granet.RigLITOP(0.5), "on updates"),
-        (granet.GMP(0.5), "never"),
-        (granet.SET(0.5), "never"),
-        (granet.Static(0.5), "never"),
-        (granet.SNFS(0.5), "always"),
-        (granet.SNFSFixed(0.5), "always"),
-        (granet.DPF(0.5), "always"),
+        (granet.GraNet(sparsity=0.5), "on updates"),
+        (granet.RigL(sparsity=0.5), "on updates"),
+        (granet.RigLITOP(sparsity=0.5), "on updates"),
+        (granet.GMP(sparsity=0.5), "never"),
+        (granet.SET(sparsity=0.5), "never"),
+        (granet.Static(sparsity=0.5), "never"),
+        (granet.SNFS(sparsity=0.5), "always"),
+        (granet.SNFSFixed(sparsity=0.5), "always"),
+        (granet.DPF(sparsity=0.5), "always"),
         (granet.VD(), "always"),
     ],
 )
@@ -109,7 +109,7 @@ def train(method: granet.Method, steps: int) -> tuple[granet.Sparsifier, Trainin
 
 
 def test_gradual_pruning_is_the_mean_of_its_forward_passes() -> None:
-    sparsifier, training, passes = train(granet.GMP(0.9, every=3, prune_end=15), 20)
+    sparsifier, training, passes = train(granet.GMP(sparsity=0.9, every=3, prune_end=15), 20)
     cost = training.after(20, sparsifier.history)
     assert cost.flops == 3 * sum(passes)
     assert passes[0] == training.report.dense and passes[-1] < 0.5 * passes[0]
@@ -119,7 +119,7 @@ def test_gradual_pruning_is_the_mean_of_its_forward_passes() -> None:
 @pytest.mark.parametrize("batches", [1, 2])
 def test_granet_adds_a_dense_gradient_on_updates(batches: int) -> None:
     """And on the steps before them whose gradients growth reads too."""
-    method = granet.GraNet(0.9, initial_sparsity=0.5, every=3, prune_end=15, grow_batches=batches)
+    method = granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=3, prune_end=15, grow_batches=batches)
     sparsifier, training, passes = train(method, 20)
     updates = [record.step for record in sparsifier.history]
     assert updates == [3, 6, 9, 12, 15, 18]
@@ -129,7 +129,7 @@ def test_granet_adds_a_dense_gradient_on_updates(batches: int) -> None:
 
 
 def test_the_masks_at_the_start_must_be_known() -> None:
-    sparsifier, training, _ = train(granet.GMP(0.9, every=2, prune_end=4), 4)
+    sparsifier, training, _ = train(granet.GMP(sparsity=0.9, every=2, prune_end=4), 4)
     with pytest.raises(ValueError, match=r"sparsifier\.step=4: must be 0"):
         TrainingFlops.of(training.report, sparsifier)
 

@@ -72,6 +72,13 @@ def test_a_method_by_name_is_the_one_by_class(name: str) -> None:
     assert getattr(granet, cls.__name__) is cls
 
 
+@pytest.mark.parametrize("info", list_methods(), ids=lambda info: info.name)
+def test_fields_are_given_by_name(info: granet.MethodInfo) -> None:
+    assert all(field.kw_only for field in dataclasses.fields(info.cls))
+    with pytest.raises(TypeError, match="positional argument"):
+        info.cls(0.9)  # type: ignore[call-arg]
+
+
 GRADUAL = {
     "start": 0, "prune_end": "50%", "every": 1000, "scope": "global", "last_density": 0.2, "dense_first": False,
 }  # fmt: skip
@@ -140,7 +147,7 @@ def test_a_method_is_a_value(name: str) -> None:
 
 def test_fields_are_passed_on() -> None:
     method = create_method("granet", sparsity=0.9, initial_sparsity=0.5, every="1ep", prune_end="80ep")
-    assert method == granet.GraNet(0.9, initial_sparsity=0.5, every="1ep", prune_end="80ep")
+    assert method == granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every="1ep", prune_end="80ep")
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
@@ -179,8 +186,8 @@ def test_a_users_own_method_goes_by_its_class_name() -> None:
         def begin(self, net: object) -> None:
             pass
 
-    assert method_name(Mine(0.5)) == "Mine"
-    assert len(Mine(0.5).updates(granet.Clock(0))) == 0
+    assert method_name(Mine(sparsity=0.5)) == "Mine"
+    assert len(Mine(sparsity=0.5).updates(granet.Clock(0))) == 0
 
 
 def test_a_users_own_method_may_make_a_field_itself() -> None:
@@ -197,7 +204,7 @@ def test_a_users_own_method_may_make_a_field_itself() -> None:
         def begin(self, net: object) -> None:
             pass
 
-    assert Mine(0.25).doubled == (0.5,)
+    assert Mine(sparsity=0.25).doubled == (0.5,)
 
 
 def test_weights_may_return_in_an_update_of_ones_own_unless_it_says_otherwise() -> None:
@@ -254,7 +261,7 @@ def test_of_a_users_own_fields_only_numbers_become_plain() -> None:
         def begin(self, net: object) -> None:
             pass
 
-    method = Mine(0.5, Side.RIGHT, torch.tensor([3]), np.int64(3))  # type: ignore[arg-type]
+    method = Mine(sparsity=0.5, side=Side.RIGHT, tensor=torch.tensor([3]), number=np.int64(3))  # type: ignore[arg-type]
     assert method.side is Side.RIGHT
     assert isinstance(method.tensor, torch.Tensor)
     assert type(method.number) is int

@@ -81,9 +81,9 @@ def test_a_method_of_single_weights_refuses_patterns() -> None:
         def begin(self, net: object) -> None:
             pass
 
-    assert Mine(0.5).pattern == "weight"
+    assert Mine(sparsity=0.5).pattern == "weight"
     with pytest.raises(ValueError, match="pattern='4x1': must be weight, Mine works on single weights only"):
-        Mine(0.5, pattern="4x1")
+        Mine(sparsity=0.5, pattern="4x1")
 
 
 # Layers that a pattern does not divide.

@@ -44,7 +44,7 @@ def first(score: np.ndarray, candidates: np.ndarray, count: int) -> np.ndarray:
 
 def test_blocks_grow_where_the_mean_of_several_gradients_is_large(kit: Kit) -> None:
     rows, columns, window = 2, 3, 3
-    method = granet.RigL(0.5, pattern="2x3", every=4, end=20, regrow=0.4, grow_batches=window)
+    method = granet.RigL(sparsity=0.5, pattern="2x3", every=4, end=20, regrow=0.4, grow_batches=window)
     model, optimizer, sparsifier = start(kit.net(), method, exclude=("6.weight",))
     updates, seen = 0, {name: [] for name in sparsifier.layers}
     for step, batch in enumerate(kit.batches(20), 1):
@@ -82,7 +82,9 @@ def test_blocks_grow_where_the_mean_of_several_gradients_is_large(kit: Kit) -> N
 @pytest.mark.filterwarnings("ignore:granet. pattern='filter'")
 def test_patterns_with_a_gradient_mean_resume_anywhere(kit: Kit, pattern: str, at: int) -> None:
     """In the middle of a mean (7), at the last update but one (16 is the last), and after it, where biases follow."""
-    method = granet.GraNet(PATTERNS[pattern], pattern=pattern, scope="uniform", every=4, prune_end=12, grow_batches=2)
+    method = granet.GraNet(
+        sparsity=PATTERNS[pattern], pattern=pattern, scope="uniform", every=4, prune_end=12, grow_batches=2
+    )
     whole = start(kit.net(), method, exclude=("6.weight",))
     kit.train(*whole[:2], at)
     state = copy.deepcopy([part.state_dict() for part in whole])
@@ -103,7 +105,7 @@ def test_patterns_with_a_gradient_mean_resume_anywhere(kit: Kit, pattern: str, a
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.filterwarnings("ignore:granet. pattern='filter'")
 def test_ever_active_is_the_union_of_masks_under_patterns(kit: Kit, pattern: str) -> None:
-    method = granet.RigLITOP(PATTERNS[pattern], pattern=pattern, every=3)
+    method = granet.RigLITOP(sparsity=PATTERNS[pattern], pattern=pattern, every=3)
     model, optimizer, sparsifier = start(kit.net(), method, exclude=("6.weight",))
     union = {name: mask.clone() for name, mask in sparsifier.masks.items()}
     expected = []
@@ -183,7 +185,7 @@ def test_filters_of_a_model_wrapped_for_several_ranks_are_followed(kit: Kit, mon
     monkeypatch.setattr("granet.weights.names.DistributedDataParallel", Wrapper)
     model, _, sparsifier = start(
         Wrapper(kit.net()),
-        granet.GMP(0.5, pattern="filter", scope="uniform", every=2, prune_end=8),
+        granet.GMP(sparsity=0.5, pattern="filter", scope="uniform", every=2, prune_end=8),
         exclude=("*6.weight",),
     )
     kit.train(model, sparsifier._optimizer, 10)

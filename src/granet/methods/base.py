@@ -30,7 +30,7 @@ __all__ = ["DenseGradient", "Method", "end_step", "periodic", "recorded", "regis
 DenseGradient = Literal["never", "on updates", "always"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Method(ABC):
     """A way to train a sparse network: which masks to begin with, when to change them, and how.
 
@@ -41,7 +41,7 @@ class Method(ABC):
     sparsity: float
     """Share of zeros among all sparsified weights at the end, in [0, 1)."""
 
-    pattern: str = dataclasses.field(default="weight", kw_only=True)
+    pattern: str = "weight"
     """What is kept or dropped together: ``weight``, ``filter``, ``fan-in``, blocks (``4x1``) or N:M (``2:4``).
 
     N:M gives every layer the same density, whatever ``scope`` and ``distribution`` say.

@@ -115,7 +115,7 @@ def test_weights_with_other_uses_stay(kit: Kit) -> None:
     model = Odd()
     trained = [p for name, p in model.named_parameters() if "frozen" not in name]
     optimizer = torch.optim.SGD(trained, lr=0.1)
-    sparsifier = granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), include=("a.weight",))
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5, pattern="filter"), include=("a.weight",))
     dropped = ~sparsifier.masks["a.weight"].any(1)
     assert not model.c.weight[:, dropped].any()
     assert all(layer.weight.all() for layer in (model.b, model.d, model.frozen))
@@ -209,7 +209,7 @@ def test_a_frozen_bias_of_a_dropped_filter_is_zero_too(kit: Kit) -> None:
     model = kit.make("plain")
     model[0].bias.requires_grad_(False)
     optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
-    sparsifier = granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), exclude=("4.weight",))
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5, pattern="filter"), exclude=("4.weight",))
     alive = sparsifier.masks["0.weight"].flatten(1).any(1)
     assert torch.equal(model[0].bias != 0, alive)
     assert torch.equal((model[2].weight != 0).flatten(2).any(2).any(0), alive)
@@ -246,7 +246,7 @@ def test_a_weight_tied_to_a_transposed_one_has_the_filters_of_that_alone(inputs:
 
     model = Autoencoder()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), exclude=("reader.weight",))
+    granet.sparsify(model, optimizer, granet.Static(sparsity=0.5, pattern="filter"), exclude=("reader.weight",))
     alive = model.decoder.weight.transpose(0, 1).flatten(1).any(1)
     assert int(alive.sum()) == inputs // 2
     assert torch.equal(model.decoder.bias != 0, alive)
@@ -265,7 +265,7 @@ def test_a_bias_of_another_length_belongs_to_no_filter() -> None:
 
     model = nn.Sequential(InputsFirst(), nn.Linear(8, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sparsifier = granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), include=("0.weight",))
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5, pattern="filter"), include=("0.weight",))
     assert sparsifier.active == {"0.weight": 24}
     assert model[0].bias.all() and model[1].weight.all()
 
@@ -274,7 +274,7 @@ def test_a_bias_of_another_length_belongs_to_no_filter() -> None:
 def test_a_norm_over_places_has_nothing_to_do_with_filters(affine: bool) -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(5, affine=affine), nn.ReLU(), nn.Linear(8, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sparsifier = granet.sparsify(model, optimizer, granet.Static(0.5, pattern="filter"), exclude=("3.weight",))
+    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5, pattern="filter"), exclude=("3.weight",))
     model(torch.randn(3, 5, 6)).sum().backward()
     optimizer.step()
     assert torch.equal(model[0].bias != 0, sparsifier.masks["0.weight"].any(1))
