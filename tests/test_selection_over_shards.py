@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from itertools import pairwise
 from threading import Barrier, Lock
 from typing import NamedTuple
@@ -25,7 +26,8 @@ from granet.selection import Candidates, Ranking, TorchRanking
 from granet.tensors.part import Part, Reduce
 
 CUDA = torch.cuda.is_available()
-on_every_path = pytest.mark.parametrize("path", ["torch"])
+NO_TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="the Triton kernels are not tested: no triton here")
+on_every_path = pytest.mark.parametrize("path", ["torch", pytest.param("triton", marks=NO_TRITON)])
 DEVICES = {"torch": "cpu", "triton": "cuda" if CUDA else "cpu"}
 
 

@@ -69,10 +69,10 @@ def rank(
     With ``parts``, scores and masks are those of parts of the layers, and ``reduce`` sums over the ranks that hold the
     others. All ranks must then ask for the same numbers, which are those of whole layers.
     """
-    if parts is None and _use_triton(scores):
+    if _use_triton(scores):
         from granet.kernels.selection import TritonRanking
 
-        return TritonRanking(scores, masks, candidates)
+        return TritonRanking(scores, masks, candidates, parts, reduce)
     return TorchRanking(scores, masks, candidates, parts, reduce)
 
 

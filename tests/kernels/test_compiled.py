@@ -15,7 +15,7 @@ import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from granet.kernels import global_search as everywhere, keyed_noise as noise, masking, selection as layers
-from granet.kernels.digits import END, STEPS
+from granet.kernels.digits import KEYS, KEYS_AND_PLACES
 from granet.kernels.layer_table import BLOCK, PIECE, Cut
 from granet.methods.deep_r import langevin_triton as langevin
 from granet.training import narrow_conv_triton as narrow
@@ -36,16 +36,23 @@ def widths(kernel, aligned, types, **constants):
 found = {}
 numbers = {"layers": "i32", "copies": "*fp32", "finite": "*u8"}
 for aligned in (1, 16):
-    for name, kernel in ("layers", layers._search_layers), ("globally", everywhere._search_globally):
-        for step in (STEPS[0], STEPS[-1]):  # of each kind one
-            found[f"{name} {step.round} {aligned}"] = widths(
-                kernel, aligned, numbers, STEP=step, AMONG=1, DTYPE=tl.bfloat16
-            )
-    found[f"mark {aligned}"] = widths(layers._mark, aligned, numbers, STEP=END, AMONG=0, DTYPE=tl.float32)
+    for steps in (KEYS, KEYS_AND_PLACES):
+        for step in [step for step in steps[:-1] if step.round in (0, 3, 4, 5)]:  # of each kind one
+            place = {"STEP": step, "AMONG": 1, "DTYPE": tl.bfloat16}
+            name = f"layers {step.rounds} {step.round} {aligned}"
+            found[name] = widths(layers._search_layers, aligned, numbers, **place)
+        place = {"STEP": steps[-1], "AMONG": 0, "DTYPE": tl.float32}
+        found[f"mark {len(steps)} {aligned}"] = widths(layers._mark, aligned, numbers, **place)
+    for alone in (True, False):
+        for i in (0, 3):
+            place = {"STEP": KEYS[i], "ALONE": alone, "AMONG": 1, "DTYPE": tl.bfloat16}
+            found[f"globally {alone} {i} {aligned}"] = widths(everywhere._search_globally, aligned, numbers, **place)
     for kernel in (masking._zero_inactive, masking._see_finite, masking._take_dense):
         constants = {"INTEGER": tl.int32} | ({"EXPONENT": 0x7F800000} if "EXPONENT" in kernel.arg_names else {})
         found[f"{kernel.__name__} {aligned}"] = widths(kernel, aligned, numbers, **constants)
-found["share"] = widths(everywhere._share, 1, numbers, STEP=END, LAYERS=64)
+for step in (KEYS[0], KEYS[3]):
+    found[f"sums {step.round}"] = widths(everywhere._add_up_sums, 1, numbers, STEP=step)
+found["share"] = widths(everywhere._share, 1, numbers, STEP=KEYS[-1], LAYERS=64)
 
 numbers = {name: "*bf16" for name in ("images", "weight", "gradient", "out")} | {"parts": "*fp32", "pixels": "i32"}
 for inputs, stride in (16, 2), (64, 1):
@@ -59,8 +66,10 @@ widths(narrow._first_weight_gradient, 1, numbers, EACH=256, **sizes)
 
 bytes_of = {name: "*u8" for name in ("masks", "signs", "accept", "crossed")}
 numbers = {name: "i32" for name in ("first", "second", "third", "fourth", "numel")}
+numbers |= dict.fromkeys(("start", "run", "gap"), "i64")
 numbers |= bytes_of | {"out": "*fp32", "weights": "*fp32"} | dict.fromkeys(("rate", "l1", "noise"), "fp32")
-widths(noise._uniform_noise, 1, numbers, BLOCK=noise.BLOCK)
+for whole in (True, False):
+    widths(noise._uniform_noise, 1, numbers, WHOLE=whole, BLOCK=noise.BLOCK)
 widths(langevin._walk, 1, numbers, BLOCK=noise.BLOCK)
 json.dump(found, sys.stdout)
 """

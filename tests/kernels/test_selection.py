@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
-from granet.kernels.digits import DIGITS
+from granet.kernels.digits import KEY
 from granet.kernels.selection import TritonRanking
 from granet.selection import Candidates, TorchRanking
 
@@ -130,4 +130,4 @@ def test_more_pieces_than_are_looked_at_together(monkeypatch: pytest.MonkeyPatch
 
 def test_digits_make_up_a_key() -> None:
     """All bits but the sign, so that no digit is left empty."""
-    assert sum(DIGITS) == 31
+    assert sum(KEY) == 31

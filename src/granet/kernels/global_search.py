@@ -15,9 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from granet.kernels.digits import END, STEPS, count_digit
+from granet.kernels.digits import KEYS, count_digit, sum_rows
 from granet.kernels.launch import launch
 from granet.kernels.pieces import address, pieces_of_layer, this_piece
+from granet.tensors.part import Reduce
 
 
 @triton.jit
@@ -43,45 +44,63 @@ def _narrow(total, numbers, layers, STEP: tl.constexpr):
 
 
 @triton.jit
+def _add_up(layer, prefix, floors, numbers, layers, STEP: tl.constexpr):
+    """For each bin of a layer's row, how many of its keys are kept if that is the next digit: a share of what all keep.
+
+    ``prefix`` is noted for the next digit.
+    """
+    BINS: tl.constexpr = 1 << STEP.width
+    BEFORE: tl.constexpr = 1 << STEP.before
+    bins = tl.arange(0, BINS)
+    of_all = _of_all(numbers, layers, STEP)
+    row = numbers + layers * STEP.row + layer * BINS
+    found = tl.load(row + bins, cache_modifier=".cg")
+    larger = layer * 0
+    if STEP.round > 0:
+        larger = tl.load(numbers + layers * (STEP.rows + STEP.row - BEFORE) + layer * BEFORE + (prefix & (BEFORE - 1)))
+        tl.store(of_all + STEP.rows + 2 + STEP.round, prefix)
+    at_least = larger + tl.cumsum(found, 0, reverse=True)
+    tl.store(row + layers * STEP.rows + bins, at_least - found)
+    if STEP.round == 0:
+        there = tl.sum(found, 0)
+        floor = tl.minimum(tl.load(floors + layer), there)
+        tl.store(_floors(numbers, layers, STEP) + layer, floor)
+        tl.atomic_add(of_all + STEP.rows, floor, sem="relaxed")
+        tl.atomic_add(of_all + STEP.rows + 1, there, sem="relaxed")
+    else:
+        floor = tl.load(_floors(numbers, layers, STEP) + layer)
+    tl.atomic_add(of_all + STEP.row + bins, tl.maximum(at_least, floor), sem="relaxed")
+
+
+@triton.jit
 def _search_globally(
     tensors, masks, pieces, total, floors, numbers, layers,
-    STEP: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, CUT: tl.constexpr,
+    STEP: tl.constexpr, ALONE: tl.constexpr, AMONG: tl.constexpr, DTYPE: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
-    """Count one digit. Whoever finishes last in a layer adds up, for each bin, how many of its keys are kept."""
-    BINS: tl.constexpr = 1 << STEP.width
+    """Count one digit. If all keys are here, whoever finishes last in a layer adds up what of it is kept."""
     layer, start, length = this_piece(pieces, CUT)
     scores = address(tensors, layer, start, DTYPE, CUT)
     mask = address(masks, layer, start, tl.uint8, CUT)
-    of_all = _of_all(numbers, layers, STEP)
     prefix = layer * 0
     if STEP.round > 0:
         prefix, _ = _narrow(total, numbers, layers, STEP)
-        if tl.program_id(0) == 0:
-            tl.store(of_all + STEP.rows + 2 + STEP.round, prefix)
-    row = numbers + layers * STEP.row + layer * BINS
-    count_digit(scores, mask, length, prefix, row, row, STEP, False, AMONG, CUT)
-    tl.debug_barrier()  # the whole program has added its part before it says so
-    finished = numbers + layers * (2 * STEP.rows + STEP.round) + layer
-    if tl.atomic_add(finished, 1) == pieces_of_layer(pieces) - 1:
-        bins = tl.arange(0, BINS)
-        found = tl.load(row + bins, cache_modifier=".cg")
-        larger = layer * 0
-        if STEP.round > 0:
-            BEFORE: tl.constexpr = 1 << STEP.before
-            larger = tl.load(
-                numbers + layers * (STEP.rows + STEP.row - BEFORE) + layer * BEFORE + (prefix & (BEFORE - 1))
-            )
-        at_least = larger + tl.cumsum(found, 0, reverse=True)
-        tl.store(row + layers * STEP.rows + bins, at_least - found)
-        if STEP.round == 0:
-            there = tl.sum(found, 0)
-            floor = tl.minimum(tl.load(floors + layer), there)
-            tl.store(_floors(numbers, layers, STEP) + layer, floor)
-            tl.atomic_add(of_all + STEP.rows, floor, sem="relaxed")
-            tl.atomic_add(of_all + STEP.rows + 1, there, sem="relaxed")
-        else:
-            floor = tl.load(_floors(numbers, layers, STEP) + layer)
-        tl.atomic_add(of_all + STEP.row + bins, tl.maximum(at_least, floor), sem="relaxed")
+    row = numbers + layers * STEP.row + (layer << STEP.width)
+    count_digit(scores, mask, pieces, start, length, prefix, prefix, row, None, STEP, AMONG, CUT)
+    if ALONE:
+        tl.debug_barrier()  # the whole program has added its part before it says so
+        finished = numbers + layers * (2 * STEP.rows + STEP.round) + layer
+        if tl.atomic_add(finished, 1) == pieces_of_layer(pieces) - 1:
+            _add_up(layer, prefix, floors, numbers, layers, STEP)
+
+
+@triton.jit
+def _add_up_sums(total, floors, numbers, layers, STEP: tl.constexpr):
+    """What is added up of each layer once its row has been summed over ranks."""
+    layer = tl.program_id(0).to(tl.int64)
+    prefix = layer * 0
+    if STEP.round > 0:
+        prefix, _ = _narrow(total, numbers, layers, STEP)
+    _add_up(layer, prefix, floors, numbers, layers, STEP)
 
 
 @triton.jit
@@ -102,14 +121,26 @@ def _share(total, shares, numbers, layers, STEP: tl.constexpr, LAYERS: tl.conste
 
 
 def share_out(
-    tables: tuple[Tensor, ...], total: Tensor, floors: Tensor, constants: tuple[Hashable, ...]
+    tables: tuple[Tensor, ...],
+    total: Tensor,
+    floors: Tensor,
+    constants: tuple[Hashable, ...],
+    reduce: Reduce | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """How many candidates each layer keeps, and the numbers of the search: the rows of the first digit come first."""
+    """How many candidates each layer keeps, and the numbers of the search: the rows of the first digit come first.
+
+    ``reduce`` sums over ranks, if they hold parts of the layers.
+    """
     layers = len(floors)
-    numbers = floors.new_zeros(layers * (2 * END.rows + END.rounds + 1) + END.rows + 2 + END.rounds)
+    *steps, end = KEYS
+    numbers = floors.new_zeros(layers * (2 * end.rows + end.rounds + 1) + end.rows + 2 + end.rounds)
     shares = torch.empty_like(floors)
     with torch.cuda.device_of(floors):
-        for step in STEPS:
-            launch(_search_globally, len(tables[-1]), (*tables, total, floors, numbers), layers, step, *constants)
-        launch(_share, 1, (total, shares, numbers), layers, END, triton.next_power_of_2(layers))
+        for step in steps:
+            arguments = *tables, total, floors, numbers
+            launch(_search_globally, len(tables[-1]), arguments, layers, step, reduce is None, *constants)
+            if reduce is not None:
+                sum_rows(reduce, numbers, layers, step)
+                launch(_add_up_sums, layers, (total, floors, numbers), layers, step)
+        launch(_share, 1, (total, shares, numbers), layers, end, triton.next_power_of_2(layers))
     return shares, numbers

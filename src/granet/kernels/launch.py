@@ -15,8 +15,10 @@ def launch(kernel: Any, programs: int, tensors: Sequence[Tensor], *constants: Ha
 
     At every launch Triton looks at the type and the alignment of every argument to find the compiled kernel. Here the
     constants alone decide. So the tensors must have the same types each time, and none may be a slice of another: a
-    slice may begin at an address that is not aligned.
+    slice may begin at an address that is not aligned. A rank that holds nothing of any layer has no programs.
     """
+    if not programs:
+        return
     key = (id(kernel), tensors[0].get_device(), *constants)  # hashing a kernel takes long
     ready = _READY.get(key)
     if ready is None:

@@ -10,7 +10,7 @@ import triton.language as tl
 def this_piece(pieces, CUT: tl.constexpr):
     """This program's layer, where in it the program's piece begins, and how long that is."""
     ALIGNED: tl.constexpr = CUT.aligned
-    row = pieces + 5 * tl.program_id(0)
+    row = pieces + 8 * tl.program_id(0)
     start = tl.multiple_of(tl.load(row + 1), ALIGNED)
     return tl.load(row), start, tl.multiple_of(tl.load(row + 2).to(tl.int32), ALIGNED)
 
@@ -18,14 +18,21 @@ def this_piece(pieces, CUT: tl.constexpr):
 @triton.jit
 def pieces_of_layer(pieces):
     """How many programs share this program's layer."""
-    return tl.load(pieces + 5 * tl.program_id(0) + 3)
+    return tl.load(pieces + 8 * tl.program_id(0) + 3)
 
 
 @triton.jit
 def place_in_row(pieces, CUT: tl.constexpr):
     """Where this program's piece begins if all layers lie in one row."""
     ALIGNED: tl.constexpr = CUT.aligned
-    return tl.multiple_of(tl.load(pieces + 5 * tl.program_id(0) + 4), ALIGNED)
+    return tl.multiple_of(tl.load(pieces + 8 * tl.program_id(0) + 4), ALIGNED)
+
+
+@triton.jit
+def place_in_whole(pieces, position):
+    """Where in the whole weight a position in this program's layer is, if that is a part of one."""
+    part = pieces + 8 * tl.program_id(0) + 5
+    return tl.load(part) + position + position // tl.load(part + 1) * tl.load(part + 2)
 
 
 @triton.jit
