@@ -72,7 +72,10 @@ class KeptGradients:
 
     @torch.no_grad()
     def give_back(self) -> None:
-        """Other gradients come: let them be added to dense ones, unless there are none or all were set to zero."""
+        """Other gradients come: let them be added to dense ones, unless there are none or all were set to zero.
+
+        This is why the hooks are those of before a gradient is accumulated: later the two could not be told apart.
+        """
         masked = [(layer, layer.weight.grad) for layer in self._copied if layer.weight.grad is not None]
         if masked:
             left = _any([grad != 0 for _, grad in masked])

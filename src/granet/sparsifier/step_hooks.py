@@ -38,6 +38,12 @@ class StepHooks:
         self._prepare, self._taken, self._given_up, self._evaluate = prepare, taken, given_up, evaluate
         self._withheld: list[tuple[nn.Parameter, Tensor]] = []
         self._running: FrameType | None = None
+        """The frame of the step that has begun.
+
+        torch calls hooks for a step within a step too, and none after a step that ends in an exception. So if another
+        one begins before this has ended, only the stack tells which it is.
+        """
+        self._makes_state = False
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -54,6 +60,9 @@ class StepHooks:
             return None  # step() called super().step(): torch runs the hooks for both, but it is one step
         self._running = caller
         self._hand_back()  # what a step that ended in an exception left behind
+        self._makes_state = _only_makes_state(optimizer)
+        if self._makes_state:
+            return None
         closure = kwargs["closure"] if "closure" in kwargs else args[1] if len(args) > 1 else None
         if not callable(closure):
             self._complete()
@@ -88,6 +97,8 @@ class StepHooks:
         if _caller() is not self._running:
             return
         self._running = None
+        if self._makes_state:
+            return
         self._hand_back()
         # Under GradScaler a fused optimizer is always called and skips by itself; others are not called in that case.
         found_inf = getattr(optimizer, "found_inf", None)
@@ -102,6 +113,22 @@ class StepHooks:
             if parameter.grad is None:
                 parameter.grad = grad
         self._withheld.clear()
+
+
+def _only_makes_state(optimizer: Optimizer) -> bool:
+    """Whether this step trains nothing, but lets an optimizer without state make it.
+
+    torch.distributed.checkpoint takes such a step before it saves or loads: all gradients and learning rates are zero.
+    A rate on another device is none that it has set, and would have to be waited for; so would gradients, but these are
+    looked at only where all rates are zero.
+    """
+    if optimizer.state:
+        return False
+    rates = [group.get("lr", 1.0) for group in optimizer.param_groups]
+    if any((isinstance(rate, Tensor) and rate.device.type != "cpu") or rate != 0 for rate in rates):
+        return False
+    gradients = [one.grad for group in optimizer.param_groups for one in group["params"] if one.requires_grad]
+    return all(gradient is not None and not gradient.any() for gradient in gradients)
 
 
 def _caller() -> FrameType | None:
