@@ -16,6 +16,14 @@ def check_share(field: str, value: float) -> None:
         raise ValueError(f"{field}={value!r}: must be in [0, 1)")
 
 
+def check_ratio(field: str, value: float) -> None:
+    """A share of what is there, which may be all of it: in [0, 1]."""
+    if not _is_number(value):
+        raise ValueError(f"{field}={value!r}: must be a number in [0, 1]")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{field}={value!r}: must be in [0, 1]")
+
+
 def check_rate(field: str, value: float) -> None:
     """A share of weights to prune, in (0, 1)."""
     if not _is_number(value) or not 0 < value < 1:

@@ -212,7 +212,7 @@ def test_a_budget_that_the_uniform_scope_cannot_share_is_refused_at_once(trial) 
         ({"sparsity": None}, "sparsity=None"),
         ({"sparsity": 0.5, "initial_sparsity": 0.6}, r"initial_sparsity=0\.6: must not be above .* sparsity=0\.5"),
         ({"sparsity": 0.5, "initial_sparsity": -0.1}, r"initial_sparsity=-0\.1"),
-        ({"sparsity": 0.5, "regrow": 1.0}, r"regrow=1\.0"),
+        ({"sparsity": 0.5, "regrow": 1.5}, r"regrow=1\.5"),
         ({"sparsity": 0.5, "regrow_end": -1}, "regrow_end=-1"),
         ({"sparsity": 0.5, "scope": "layer"}, "scope='layer': must be one of global, uniform"),
         ({"sparsity": 0.5, "last_density": 1.5}, r"last_density=1\.5"),

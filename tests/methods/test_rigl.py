@@ -34,6 +34,13 @@ def test_every_update_of_itop_is_the_plain_one(trial, plain, equal, coarse: bool
     assert seen == list(range(10, 125, 10))
 
 
+def test_all_weights_may_move(trial, plain, equal) -> None:
+    """At a share of 1 each layer has the weights with the largest gradients, wherever they are."""
+    for _, _, gradients, before, after in trial(RigLITOP(sparsity=0.8, every=10, regrow=1, regrow_end=1.0), 60):
+        pairs = zip(gradients, before, strict=True)
+        assert equal(after, [plain.prune_layer(g, mask | ~mask, mask.sum()) for g, mask in pairs])
+
+
 def test_rounding_down_moves_nothing_where_the_share_is_below_one(trial, equal) -> None:
     """A layer of three active weights at 0.3: RigL moves none, ITOP one."""
     for _, _, _, before, after in trial(RigL(sparsity=0.5, distribution="uniform", every=10), 160, [(2, 3)]):
@@ -102,7 +109,7 @@ def test_times_that_make_no_sense_are_refused(cls, fields: dict, message: str) -
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"regrow": 1.0}, r"regrow=1\.0"),
+        ({"regrow": 1.01}, r"regrow=1\.01"),
         ({"distribution": "ERK"}, "distribution='ERK'"),
         ({"sparsity": 1}, "sparsity=1"),
     ],
@@ -114,5 +121,5 @@ def test_a_wrong_value_is_refused(cls, fields: dict, message: str) -> None:
 
 
 def test_the_share_that_itop_ends_with_is_a_share_too() -> None:
-    with pytest.raises(ValueError, match=r"regrow_end=-0\.1: must be in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"regrow_end=-0\.1: must be in \[0, 1\]"):
         RigLITOP(sparsity=0.9, regrow_end=-0.1)

@@ -154,6 +154,29 @@ def test_with_fixed_counts_it_is_rigl_by_momentum(plain, equal) -> None:
         assert net.active.tolist() == [24, 32]
 
 
+def test_all_weights_may_move() -> None:
+    """But for the floor, which is not dropped; then layers of equal momentum share in proportion to it."""
+    net = made([(2, 10), (4, 10)], [torch.ones(2, 10), torch.ones(4, 10)])
+    method = SNFS(sparsity=0.5, every=10, regrow=1.0, regrow_end=1.0)
+    begin(method, net)
+    update(method, net, Clock(10, 100))
+    assert (int(net.regrown), int(net.active.sum())) == (28, 30)
+
+
+def test_momentum_without_decay_is_the_sum_of_all_gradients() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(6, 5, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    layer = granet.sparsify(model, optimizer, SNFS(sparsity=0.5, every=4, momentum=1), total_steps=12).layers["weight"]
+    total = torch.zeros(5, 6)
+    for _ in range(8):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        total += model.weight.grad
+        optimizer.step()
+        torch.testing.assert_close(layer.memory["momentum"], total)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_the_momentum_is_that_of_all_weights_on_or_off(dtype: torch.dtype) -> None:
     """A run of steps against the average of the gradients that backward left; the optimizer's buffer is masked."""
@@ -177,7 +200,7 @@ def test_the_momentum_is_that_of_all_weights_on_or_off(dtype: torch.dtype) -> No
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"momentum": 1.0}, r"momentum=1\.0"), ({"regrow_end": -0.1}, r"regrow_end=-0\.1"), ({"regrow": 1}, "regrow=1")],
+    [({"momentum": 1.1}, r"momentum=1\.1"), ({"regrow_end": -0.1}, r"regrow_end=-0\.1"), ({"regrow": 2}, "regrow=2")],
 )
 def test_a_wrong_value_is_refused(fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):

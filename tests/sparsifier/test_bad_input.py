@@ -29,10 +29,21 @@ def test_sparsity_out_of_range(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [1.0, -0.1, "half"])
-@pytest.mark.parametrize("field", ["initial_sparsity", "regrow", "regrow_end", "last_density"])
+@pytest.mark.parametrize("field", ["initial_sparsity", "last_density"])
 def test_shares_out_of_range(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=says(f"{field}={value!r}", "[0, 1)")):
         granet.create_method("granet", sparsity=0.9, **{field: value})
+
+
+@pytest.mark.parametrize("value", [1.01, -0.1, "half", float("nan")])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("granet", "regrow"), ("granet", "regrow_end"), ("set", "regrow"), ("snfs", "momentum")],
+)
+def test_shares_that_may_be_all(name: str, field: str, value: Any) -> None:
+    assert getattr(granet.create_method(name, sparsity=0.9, **{field: 1.0}), field) == 1
+    with pytest.raises(ValueError, match=says(f"{field}={value!r}", "[0, 1]")):
+        granet.create_method(name, sparsity=0.9, **{field: value})
 
 
 @pytest.mark.parametrize(

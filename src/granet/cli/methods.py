@@ -44,6 +44,28 @@ _COLUMNS = """\
 All methods take all convolution and linear weights unless `exclude` names them. Some authors leave layers dense: the
 first (`rigl` with the uniform distribution), the last (`set`), shortcuts (`synflow`), or all of these (`dsr`).
 
+## Where we differ from the authors' programs
+
+The numbers that are asked for are met to the weight, which the programs do not always do.
+
+- `granet` prunes at t_f too, as Equation 1 of the paper says; the authors' program ends one update before and does not
+  quite reach the sparsity asked for.
+- `granet` keeps k weights where k are to stay; the program keeps those above the k-th largest on CIFAR, k - 1.
+- `granet` begins with exactly the numbers of weights that ERK gives the layers; the program draws each weight's bit by
+  itself, so that these numbers are random.
+- `granet` keeps, of weights of equal size, those that come first; the program drops all that are no larger than the
+  last one to go, which are far too many where weights are zero, as in dead filters.
+- `granet` grows nothing after the very last step, since that would never be trained; the program may.
+- `rigl` ranks by magnitude alone, so that masks are the same on every device and rank; the program adds a little noise.
+- `rigl` takes the optimizer's step on the steps of an update too, so that no batch is lost; the program does not, nor
+  does `step_on_update=False`.
+- `snfs` shares what full layers cannot take by momentum, as all that grows; the program shares it equally.
+- `snip` scores in training mode, in which the first step runs, and spares biases, as every method here does; the
+  program scores in inference mode and prunes biases too.
+- `grasp` scores the weights that will be trained; the program scores a copy whose linear layers are drawn anew.
+
+What a method adds to or leaves out of its paper beyond that is said in its docstring.
+
 ## With a pattern
 
 [Patterns](patterns.md) keep or drop whole blocks or filters, or a number of weights in each group.

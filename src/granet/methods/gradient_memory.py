@@ -78,7 +78,8 @@ class Momentum:
     """The exponential average over all steps, m <- decay * m + (1 - decay) * g: sparse momentum (SNFS).
 
     The score ``momentum`` reads it; it stays dense. Non-finite elements of a gradient count as zero, since the average
-    would never lose them again.
+    would never lose them again. Without decay it is the sum of all gradients: only the order of momenta matters, and
+    where decay tends to 1, m / (1 - decay) tends to that sum.
     """
 
     decay: float
@@ -94,7 +95,7 @@ class Momentum:
         averages = [layer.memory["momentum"] for layer in layers]
         finite = [gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for gradient in gradients]
         torch._foreach_mul_(averages, self.decay)
-        torch._foreach_add_(averages, finite, alpha=1 - self.decay)
+        torch._foreach_add_(averages, finite, alpha=(1 - self.decay) or 1)
 
     def recall(self, layer: SparseLayer) -> None:
         return None

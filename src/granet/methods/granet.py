@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from granet.checks import check_choice, check_share
+from granet.checks import check_choice, check_ratio, check_share
 from granet.clock import Clock
 from granet.distributions import distribution
 from granet.methods.base import register
@@ -45,8 +45,8 @@ class GraNet(GrowsByGradient, GMP):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("initial_sparsity", self.initial_sparsity)
-        check_share("regrow", self.regrow)
-        check_share("regrow_end", self.regrow_end)
+        check_ratio("regrow", self.regrow)
+        check_ratio("regrow_end", self.regrow_end)
         if self.initial_sparsity > self.sparsity:
             raise ValueError(
                 f"initial_sparsity={self.initial_sparsity!r}: must not be above the final sparsity={self.sparsity!r}"

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from granet.checks import check_share
+from granet.checks import check_ratio
 from granet.clock import Clock, Time
 from granet.distributions import distribution
 from granet.methods.base import Method, end_step, periodic, register
@@ -30,7 +30,7 @@ class SparseToSparse(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         distribution(self.distribution)
-        check_share("regrow", self.regrow)
+        check_ratio("regrow", self.regrow)
 
     def begin(self, net: SparseNet) -> None:
         net.sprout(self.sparsity, distribution(self.distribution))
@@ -90,7 +90,7 @@ class RigLITOP(GrowsByGradient, SparseToSparse):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("regrow_end", self.regrow_end)
+        check_ratio("regrow_end", self.regrow_end)
 
     def begin(self, net: SparseNet) -> None:
         super().begin(net)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from granet.checks import check_share
+from granet.checks import check_ratio
 from granet.clock import Clock, Time
 from granet.methods.base import register
 from granet.methods.gradient_memory import GradientMemory, Momentum
@@ -22,14 +22,17 @@ class SparseMomentum(SparseToSparse):
     """What both variants share: the momentum of every weight, including inactive ones, in a memory of its own."""
 
     momentum: float = 0.9
-    """Decay of the exponential average of the dense gradient, m <- momentum * m + (1 - momentum) * g."""
+    """Decay of the exponential average of the dense gradient, m <- momentum * m + (1 - momentum) * g.
+
+    1 is the limit of that: the sum of all gradients.
+    """
 
     needs_gradient: ClassVar[bool] = True
     takes_pattern: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("momentum", self.momentum)
+        check_ratio("momentum", self.momentum)
 
     @property
     def gradient_memory(self) -> GradientMemory:
@@ -66,7 +69,7 @@ class SNFS(SparseMomentum):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("regrow_end", self.regrow_end)
+        check_ratio("regrow_end", self.regrow_end)
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         demand = net.mean_size(momentum)
