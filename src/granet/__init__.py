@@ -39,7 +39,7 @@ from granet.pretrained import Pretrained, list_pretrained, load_pretrained
 from granet.pruning import prune
 from granet.pruning_plasticity import PlasticityPoint, PlasticityProbe, plasticity
 from granet.sparsifier import Sparsifier, UpdateRecord, sparsify
-from granet.weights import SparseLayer
+from granet.weights import Coverage, Orientation, SparseLayer, register_weights
 
 __version__ = "0.1.0"
 
@@ -57,6 +57,7 @@ __all__ = [
     "STR",
     "VD",
     "Clock",
+    "Coverage",
     "DeepR",
     "FlopsReport",
     "GMPOriginal",
@@ -66,6 +67,7 @@ __all__ = [
     "Method",
     "MethodInfo",
     "OneShot",
+    "Orientation",
     "PlasticityPoint",
     "PlasticityProbe",
     "Pretrained",
@@ -90,6 +92,7 @@ __all__ = [
     "load_pretrained",
     "plasticity",
     "prune",
+    "register_weights",
     "save",
     "sparsify",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from granet.sparsifier.checks import check_asked, check_values
 from granet.sparsifier.filters import find_followers
 from granet.sparsifier.first_masks import choose_masks
 from granet.sparsifier.sparsifier import check_free
-from granet.weights import find_layers
+from granet.weights import coverage_of, find_layers
 
 
 def prune(
@@ -24,6 +25,7 @@ def prune(
     *,
     include: Sequence[str] = ("*",),
     exclude: Sequence[str] = (),
+    also: Sequence[str] = (),
     floor: int = 1,
     seed: int = 0,
     batches: Iterable[Batch] | None = None,
@@ -55,12 +57,14 @@ def prune(
             f"method={method!r}: must choose its masks once, as {once} do; those of {method_name(method)} change while "
             "a model is trained with granet.sparsify"
         )
-    layers = find_layers(model, include, exclude, seed, take_frozen=True)
+    layers = find_layers(model, include, exclude, seed, also=also, take_frozen=True)
     check_values(layers)
     check_free(layers)
     followers = find_followers(model, layers, None) if method.pattern == "filter" else None
     net = make_net(layers, floor, method.pattern, method.sparsity)
     choose_masks(method, net, Probe(method_name(method), model, layers, batches, loss, trained))
+    if surprise := coverage_of(model, layers, include, exclude).surprise:
+        warnings.warn(f"granet: {surprise}", stacklevel=2)
     if followers is None:
         zero_inactive((layer.weight, layer.mask) for layer in layers)
         return {layer.name: layer.mask for layer in layers}

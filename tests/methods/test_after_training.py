@@ -379,6 +379,6 @@ def test_sis_names_a_weight_that_is_in_no_linear_map() -> None:
             return out
 
     model = Odd()
-    with pytest.raises(ValueError, match=r"include: sis takes weights of convolutions .* exclude 'table.weight'"):
-        begin(model, granet.SIS(tolerance=0.1, batches=1), include=("*", "table.weight"), trained=model.state_dict(),
+    with pytest.raises(ValueError, match=r"include: sis takes weights of convolutions .* exclude=\('table.weight',\)"):
+        begin(model, granet.SIS(tolerance=0.1, batches=1), also="table.weight", trained=model.state_dict(),
               batches=[(torch.ones(2, 4), None)])  # fmt: skip

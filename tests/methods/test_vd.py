@@ -327,7 +327,7 @@ def test_a_weight_that_is_no_layers_is_refused_and_nothing_is_changed() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Embedding(5, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ValueError, match=r"method='vd': '1\.weight' is not the weight of a convolution .*exclude="):
-        granet.sparsify(model, optimizer, granet.VD(), total_steps=9, include=["0.weight", "1.weight"])
+        granet.sparsify(model, optimizer, granet.VD(), total_steps=9, also="1.weight")
     assert len(optimizer.param_groups) == 1
     assert not any(module._forward_hooks for module in model.modules())
     assert not optimizer._optimizer_step_pre_hooks
@@ -368,7 +368,7 @@ def test_parameters_of_a_functional_call_are_used() -> None:
 def test_layers_that_noise_cannot_reach_are_named_once() -> None:
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2, enable_nested_tensor=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    granet.sparsify(model, optimizer, granet.VD(), total_steps=9)
+    granet.sparsify(model, optimizer, granet.VD(), total_steps=9, exclude="*.in_proj_weight")
     names = tuple(f"layers.{i}.self_attn.out_proj.weight" for i in range(2))  # their weights are read, never called
     with pytest.warns(UserWarning, match="had a gradient but no noise") as said:
         for _ in range(2):

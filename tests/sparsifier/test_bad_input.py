@@ -136,7 +136,9 @@ WRONG_ARGUMENTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "exclude each": ({"exclude": ("0.*", "4.*", "6.*")}, ("exclude=", "0.*")),
     "a glob of another type": ({"include": (3,)}, ("include=3", "glob")),
     "globs of another type": ({"include": None}, ("include=None", "globs")),
-    "include a bias": ({"include": ("0.bias",)}, ("include='0.bias'", "two or more dimensions")),
+    "include a bias": ({"include": ("0.bias",)}, ("include='0.bias'", "matches no sparsifiable weight")),
+    "also nothing": ({"also": "head.*"}, ("also='head.*'", "matches no parameter", "0.weight, 4.weight, 6.weight")),
+    "also a bias": ({"also": "0.bias"}, ("also='0.bias'", "two or more dimensions")),
     "floor": ({"floor": -1}, ("floor=-1", "0 or more")),
     "floor of 1.5": ({"floor": 1.5}, ("floor=1.5", "whole number")),
     "floor above the budget": ({"floor": 200}, ("sparsity=0.8", "floor=200")),
@@ -181,7 +183,7 @@ def test_arguments(kit: Kit, case: str) -> None:
 
 def test_a_model_with_nothing_to_sparsify() -> None:
     model = nn.Sequential(nn.Embedding(4, 4), nn.LayerNorm(4))
-    with pytest.raises(ValueError, match=says("model", "no sparsifiable weight in Sequential", "none")):
+    with pytest.raises(ValueError, match=says("model", "no sparsifiable weight in Sequential", "also=")):
         granet.sparsify(model, torch.optim.SGD(model.parameters()), GOOD, total_steps=100)
 
 

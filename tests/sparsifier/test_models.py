@@ -15,10 +15,10 @@ METHOD = granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=8, every=2)
 
 
 def start(
-    model: nn.Module, method: granet.Method = METHOD
+    model: nn.Module, method: granet.Method = METHOD, also: str | tuple[str, ...] = ()
 ) -> tuple[nn.Module, torch.optim.Optimizer, granet.Sparsifier]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=0.01)
-    return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=STEPS)
+    return model, optimizer, granet.sparsify(model, optimizer, method, total_steps=STEPS, also=also)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -143,7 +143,7 @@ class Tied(nn.Module):
 
 def test_a_tied_weight_counts_once() -> None:
     torch.manual_seed(0)
-    model, optimizer, sparsifier = start(Tied())
+    model, optimizer, sparsifier = start(Tied(), also="head.*")
     assert list(sparsifier.layers) == ["embedding.weight", "mix.weight"]
     assert sum(layer.numel for layer in sparsifier.layers.values()) == 72 + 36
     for _ in range(STEPS):
@@ -156,6 +156,15 @@ def test_a_tied_weight_counts_once() -> None:
     assert torch.count_nonzero(model.head.weight[~sparsifier.masks["embedding.weight"]]) == 0
 
 
+def test_a_head_tied_to_an_embedding_stays_dense_and_is_named() -> None:
+    with pytest.warns(UserWarning, match=r"outside: embedding\.weight \(tied to an embedding, .*also=") as said:
+        _, _, sparsifier = start(Tied())
+    assert list(sparsifier.layers) == ["mix.weight"]
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["embedding.weight", "head.weight"])
 def test_any_name_of_a_tied_weight_excludes_it(name: str) -> None:
     model = Tied()

@@ -62,7 +62,7 @@ def test_what_is_no_convolution_or_linear_layer_is_left_dense(module: nn.Module)
 
 
 def test_a_subclass_of_a_layer_is_one() -> None:
-    assert names(nn.MultiheadAttention(4, 2)) == ["out_proj.weight"]
+    assert names(nn.MultiheadAttention(4, 2)) == ["in_proj_weight", "out_proj.weight"]
 
 
 # Globs.
@@ -106,7 +106,7 @@ def test_nothing_left_is_refused() -> None:
         names(two_blocks(), exclude=("*",))
     with pytest.raises(ValueError, match=r"include=\(\), .*leave no weight"):
         names(two_blocks(), include=())
-    with pytest.raises(ValueError, match="every convolution and linear weight of ModuleDict is frozen"):
+    with pytest.raises(ValueError, match="every weight of ModuleDict is frozen"):
         names(two_blocks().requires_grad_(False))
     model = two_blocks()
     model["stem"].requires_grad_(False)
@@ -118,20 +118,43 @@ def test_a_weight_without_elements_is_left_out() -> None:
     assert names(nn.Sequential(nn.Linear(0, 3), nn.Linear(3, 2))) == ["1.weight"]
 
 
-# Names written out.
+# Parameters of other modules.
 
 
-def test_a_name_in_full_adds_any_parameter() -> None:
-    model = nn.ModuleDict({"words": nn.Embedding(7, 4), "attend": nn.MultiheadAttention(4, 2), "fc": nn.Linear(4, 7)})
-    found = names(model, include=("*", "words.weight", "attend.in_proj_weight"))
-    assert found == ["words.weight", "attend.in_proj_weight", "attend.out_proj.weight", "fc.weight"]
-    assert names(model, include=("words.weight",)) == ["words.weight"]
+def test_also_adds_any_parameter_by_glob() -> None:
+    model = nn.ModuleDict({"words": nn.Embedding(7, 4), "read": nn.LSTM(4, 3), "fc": nn.Linear(4, 7)})
+    assert names(model, also="read.weight_*") == ["read.weight_ih_l0", "read.weight_hh_l0", "fc.weight"]
+    assert names(model, also=("words.*", "fc.weight")) == ["words.weight", "fc.weight"]
+    assert names(model, include=(), also="words.*") == ["words.weight"]
+    assert names(model, exclude="*_hh_*", also="read.weight_*") == ["read.weight_ih_l0", "fc.weight"]
 
 
-def test_a_glob_never_reaches_beyond_convolutions_and_linear_layers() -> None:
+def test_include_never_reaches_beyond_the_known_kinds() -> None:
     model = nn.ModuleDict({"words": nn.Embedding(7, 4), "fc": nn.Linear(4, 7)})
-    with pytest.raises(ValueError, match=r"include='words\.\*': .* \(words\.weight: must be named in full"):
+    with pytest.raises(
+        ValueError, match=r"include='words\.\*': .* \(words\.weight: embedding; also='words\.\*' adds it"
+    ):
         names(model, include=("words.*",))
+
+
+@pytest.mark.parametrize(
+    ("also", "says"),
+    [
+        ("head.*", "also='head.*': matches no parameter; weights here: "),
+        ("body.0", r"also='body.0': matches no parameter (did you mean 'body.0.*'?); "),
+        ("fc.bias", "also='fc.bias': 'fc.bias' must be a floating-point weight of two or more dimensions"),
+        ("*.1.*", "also='*.1.*': 'stem.1.weight' must be a floating-point weight of two or more dimensions"),
+        (3, "also=3: must be globs over parameter names"),
+    ],
+)
+def test_also_that_adds_nothing_is_refused(also: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
+        names(two_blocks(), also=also)
+
+
+def test_what_may_be_left_out_is_whatever_could_be_sparse() -> None:
+    model = nn.ModuleDict({"words": nn.Embedding(7, 4), "fc": nn.Linear(4, 7)})
+    assert names(model, exclude="words.*") == ["fc.weight"]
 
 
 @pytest.mark.parametrize("option", ["include", "exclude"])
@@ -139,11 +162,6 @@ def test_a_glob_never_reaches_beyond_convolutions_and_linear_layers() -> None:
 def test_the_name_of_a_module_is_told_from_that_of_a_parameter(option: str, name: str) -> None:
     with pytest.raises(ValueError, match=rf"matches no .* \(did you mean '{re.escape(name)}\.\*'\?\); "):
         names(two_blocks(), **{option: name})
-
-
-def test_a_bias_in_full_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"include='fc\.bias': must be a floating-point weight of two or more dim"):
-        names(two_blocks(), include=("*", "fc.bias"))
 
 
 def test_a_layer_of_complex_numbers_has_to_be_excluded() -> None:
@@ -154,40 +172,47 @@ def test_a_layer_of_complex_numbers_has_to_be_excluded() -> None:
 
 
 def test_a_model_without_convolutions_and_linear_layers_says_how_others_are_named() -> None:
-    with pytest.raises(ValueError, match=r"no sparsifiable weight in LSTM; .* named in full in include"):
+    with pytest.raises(ValueError, match=r"no sparsifiable weight in LSTM; name others in also="):
         names(nn.LSTM(3, 2))
-    assert names(nn.LSTM(3, 2), include="weight_hh_l0") == ["weight_hh_l0"]
+    assert names(nn.LSTM(3, 2), also="weight_hh_l0") == ["weight_hh_l0"]
 
 
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 def test_an_embedding_of_sparse_gradients_is_refused_unless_it_is_tied(kind: Any) -> None:
     model = nn.ModuleDict({"words": kind(7, 4, sparse=True), "head": nn.Linear(4, 7, bias=False)})
     assert names(model) == ["head.weight"]
-    with pytest.raises(ValueError, match=r"include='words\.weight': its gradients would be sparse tensors"):
-        names(model, include=("*", "words.weight"))
+    with pytest.raises(ValueError, match=r"also='words\.\*': the gradients of 'words\.weight' would be sparse"):
+        names(model, also="words.*")
     model["head"].weight = model["words"].weight
-    assert names(model) == ["words.weight"]
+    assert names(model, also="words.*") == ["words.weight"]
 
 
 # Tied, frozen and unfinished weights.
 
 
-def tied() -> nn.Module:
-    model = nn.ModuleDict({"words": nn.Embedding(7, 4), "body": nn.Linear(4, 4), "head": nn.Linear(4, 7, bias=False)})
-    model["head"].weight = model["words"].weight
+def tied(first: nn.Module) -> nn.Module:
+    model = nn.ModuleDict({"first": first, "body": nn.Linear(4, 4), "head": nn.Linear(4, 7, bias=False)})
+    model["head"].weight = first.weight
     return model
 
 
 def test_a_tied_weight_counts_once_under_its_first_name() -> None:
-    layers = find_layers(tied())
-    assert [layer.name for layer in layers] == ["words.weight", "body.weight"]
-    assert [layer.name for layer in layers] == [n for n, p in tied().named_parameters() if p.ndim > 1]
+    layers = find_layers(tied(nn.Linear(4, 7)))
+    assert [layer.name for layer in layers] == ["first.weight", "body.weight"]
+    assert [layer.name for layer in layers] == [n for n, p in tied(nn.Linear(4, 7)).named_parameters() if p.ndim > 1]
 
 
-@pytest.mark.parametrize("glob", ["words.*", "head.*"])
+@pytest.mark.parametrize("glob", ["first.*", "head.*"])
 def test_any_name_of_a_tied_weight_matches(glob: str) -> None:
-    assert names(tied(), include=(glob,)) == ["words.weight"]
-    assert names(tied(), exclude=(glob,)) == ["body.weight"]
+    assert names(tied(nn.Linear(4, 7)), include=(glob,)) == ["first.weight"]
+    assert names(tied(nn.Linear(4, 7)), exclude=(glob,)) == ["body.weight"]
+
+
+@pytest.mark.parametrize("glob", ["first.*", "head.*"])
+def test_what_is_tied_to_an_embedding_is_sparse_only_if_it_is_asked_for(glob: str) -> None:
+    model = tied(nn.Embedding(7, 4))
+    assert names(model) == ["body.weight"]
+    assert names(model, also=glob) == ["first.weight", "body.weight"]
 
 
 def test_a_module_used_twice_counts_once() -> None:

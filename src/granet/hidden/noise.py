@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.autograd import Variable
+from torch.nn.modules.conv import _ConvNd
 from torch.optim import Optimizer
 
 from granet.clock import Clock
@@ -17,7 +18,7 @@ from granet.hidden.base import Hidden
 from granet.hidden.extras import ExtraParameters
 from granet.masking import check_together
 from granet.patterns import Units
-from granet.weights import SPARSIFIABLE, SparseLayer
+from granet.weights import SparseLayer, linear_maps
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
 EPSILON = 1e-8
@@ -83,7 +84,7 @@ class VariationalNoise(Hidden):
         self._threshold = threshold
         self._said: set[str] = set()
         self._kl_weight = kl_weight
-        self._modules = [_modules_of(model, layer) for layer in self.layers]
+        self._modules = _modules_of(model, self.layers)
         self._log_sigma2 = [nn.Parameter(_variance(layer).fill_(log_sigma2)) for layer in self.layers]
         kinds = {(variance.device, variance.dtype) for variance in self._log_sigma2}
         self._kl_now = {kind: torch.zeros((), device=kind[0], dtype=kind[1]) for kind in kinds}
@@ -239,7 +240,9 @@ class _NoisyForward:
             given = given[0].square(), *given[1:]
         else:
             named = named | {"input": named["input"].square()}
-        variance = _run(module, {"weight": sigma2, "bias": None}, given, named)
+        own = isinstance(module, nn.Linear | _ConvNd)  # others may need a bias if they have one
+        bias = None if own or not isinstance(module.bias, Tensor) else torch.zeros_like(module.bias)
+        variance = _run(module, {"weight": sigma2, "bias": bias}, given, named)
         deviation = (variance.to(self._log_sigma2.dtype) + EPSILON).sqrt().to(output.dtype)
         return output + deviation * torch.randn_like(output)
 
@@ -262,18 +265,14 @@ def _run(module: nn.Module, parameters: dict[str, Any], given: tuple[Any, ...], 
     return output
 
 
-def _modules_of(model: nn.Module, layer: SparseLayer) -> list[nn.Module]:
-    modules: list[nn.Module] = [
-        module
-        for module in model.modules()
-        if isinstance(module, SPARSIFIABLE) and module._parameters.get("weight") is layer.weight
-    ]
-    if not modules:
+def _modules_of(model: nn.Module, layers: Sequence[SparseLayer]) -> list[list[nn.Module]]:
+    maps = linear_maps(model)
+    if others := tuple(layer.name for layer in layers if id(layer.weight) not in maps):
         raise ValueError(
-            f"method='vd': {layer.name!r} is not the weight of a convolution or a linear layer, so noise cannot be "
-            f"added to its output; exclude={layer.name!r} leaves it dense"
+            f"method='vd': {others[0]!r} is not the weight of a convolution or a linear layer, so noise cannot be "
+            f"added to its output; exclude={others!r} leaves such weights dense"
         )
-    return modules
+    return [maps[id(layer.weight)] for layer in layers]
 
 
 def _variance(layer: SparseLayer) -> Tensor:

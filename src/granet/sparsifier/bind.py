@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from granet.probe import Batch, Loss, Probe
 from granet.sparsifier.checks import check_asked, check_values
 from granet.sparsifier.filters import find_followers
 from granet.sparsifier.sparsifier import Sparsifier
-from granet.weights import find_layers
+from granet.weights import coverage_of, find_layers
 
 
 def sparsify(
@@ -27,6 +28,7 @@ def sparsify(
     seed: int = 0,
     include: Sequence[str] = ("*",),
     exclude: Sequence[str] = (),
+    also: Sequence[str] = (),
     floor: int = 1,
     batches: Iterable[Batch] | None = None,
     loss: Loss | None = None,
@@ -38,8 +40,10 @@ def sparsify(
         total_steps: optimizer steps of the whole training, for methods whose masks change.
         steps_per_epoch: optimizer steps of an epoch, for times given in epochs.
         seed: for everything random in the masks.
-        include: globs over parameter names; by default every convolution and linear weight is sparsified.
+        include: globs over parameter names; by default every convolution and linear weight is sparsified, whatever
+            class holds it (:func:`granet.register_weights` adds classes), and nothing that is tied to an embedding.
         exclude: globs over parameter names to leave dense.
+        also: globs over the names of parameters to sparsify besides these, whatever they are.
         floor: the least number of weights that every layer keeps; 0 allows a layer to be emptied.
         batches: (inputs, targets) pairs for methods that look at data before the first step; the others never touch
             them. Inputs in a tuple or list are several arguments of the model, in a dict named ones. On several ranks,
@@ -56,9 +60,13 @@ def sparsify(
             f"optimizer={type(optimizer).__name__}: its step() calls no hooks, so nothing would keep weights at zero; "
             "if it wraps an optimizer, give that one"
         )
-    layers = find_layers(model, include, exclude, seed)
+    layers = find_layers(model, include, exclude, seed, also=also)
     check_values(layers)
     clock = Clock(0, total_steps, steps_per_epoch)
     followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else None
     probe = Probe(method_name(method), model, layers, batches, loss, trained)
-    return Sparsifier(layers, optimizer, method, clock, floor, probe, followers)
+    sparsifier = Sparsifier(layers, optimizer, method, clock, floor, probe, followers)
+    sparsifier.coverage = coverage_of(model, layers, include, exclude)
+    if sparsifier.coverage.surprise:
+        warnings.warn(f"granet: {sparsifier.coverage.surprise}", stacklevel=2)
+    return sparsifier

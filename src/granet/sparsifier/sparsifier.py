@@ -25,7 +25,7 @@ from granet.sparsifier.mask_updates import MaskUpdates
 from granet.sparsifier.state import read_state, write_state
 from granet.sparsifier.step_hooks import StepHooks
 from granet.sparsifier.zeros import Zeros
-from granet.weights import SparseLayer, count_active
+from granet.weights import Coverage, SparseLayer, count_active
 
 _holders: WeakValueDictionary[int, Sparsifier] = WeakValueDictionary()
 """The id of a weight to the sparsifier that is hooked for it; it keeps the weight, so the id is not used again."""
@@ -40,6 +40,9 @@ class Sparsifier:
     Where a method trains something behind the weights (``hidden``), that is swapped in for the duration of the step
     instead, and :meth:`finish` ends it.
     """
+
+    coverage: Coverage
+    """How much of the model's parameters the sparse layers are, and which large matrices are not among them."""
 
     def __init__(
         self,

@@ -1,26 +1,29 @@
 """Which weights of a model are sparse, and one small object for each."""
 
-from granet.weights.candidates import SPARSIFIABLE, orientation_in
 from granet.weights.choice import find_layers
+from granet.weights.coverage import Coverage, coverage_of
 from granet.weights.identity import WeightId
+from granet.weights.kinds import linear_maps, register_weights, weights_in
 from granet.weights.layer import SparseLayer, count_active, gradients_of, lay_in_a_row
 from granet.weights.masked import Follower, Masked
 from granet.weights.names import plain_name, unwrapped
-from granet.weights.orientation import ROWS_FIRST, Orientation
+from granet.weights.orientation import Orientation
 
 __all__ = [
-    "ROWS_FIRST",
-    "SPARSIFIABLE",
+    "Coverage",
     "Follower",
     "Masked",
     "Orientation",
     "SparseLayer",
     "WeightId",
     "count_active",
+    "coverage_of",
     "find_layers",
     "gradients_of",
     "lay_in_a_row",
-    "orientation_in",
+    "linear_maps",
     "plain_name",
+    "register_weights",
     "unwrapped",
+    "weights_in",
 ]

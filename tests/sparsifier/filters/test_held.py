@@ -127,7 +127,7 @@ def test_a_model_that_cannot_be_traced_keeps_its_weights(kit: Kit) -> None:
             return super().forward(x if x.sum() > 0 else -x)
 
     model = Stubborn()
-    with pytest.warns(UserWarning, match="cannot be traced .* later layers keep their weights"):
+    with pytest.warns(UserWarning, match="Stubborn cannot be traced: its forward decides by values .* later layers"):
         kit.static(model, "residual")
     assert model.fc.weight.all()
 
@@ -265,7 +265,8 @@ def test_a_bias_of_another_length_belongs_to_no_filter() -> None:
 
     model = nn.Sequential(InputsFirst(), nn.Linear(8, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5, pattern="filter"), include=("0.weight",))
+    method = granet.Static(sparsity=0.5, pattern="filter")
+    sparsifier = granet.sparsify(model, optimizer, method, include=(), also="0.weight")
     assert sparsifier.active == {"0.weight": 24}
     assert model[0].bias.all() and model[1].weight.all()
 

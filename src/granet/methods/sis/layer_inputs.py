@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from granet.probe import Batch, Probe, Tensors, full_precision
-from granet.weights import SPARSIFIABLE
+from granet.weights import linear_maps
 
 _RELU = {functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
 
@@ -64,19 +64,13 @@ def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, l
 
 def _modules(probe: Probe) -> dict[str, list[nn.Module]]:
     """The convolution or linear layers of each sparsified weight: one, unless it is tied."""
-    owners: dict[int, list[nn.Module]] = {}
-    for module in probe.model.modules():
-        weight = module._parameters.get("weight")
-        if isinstance(module, SPARSIFIABLE) and weight is not None:
-            owners.setdefault(id(weight), []).append(module)
-    found = {}
-    for layer in probe.layers:
-        if id(layer.weight) not in owners:
-            raise ValueError(
-                f"include: {probe.method} takes weights of convolutions and linear layers only; exclude {layer.name!r}"
-            )
-        found[layer.name] = owners[id(layer.weight)]
-    return found
+    maps = linear_maps(probe.model)
+    if others := tuple(layer.name for layer in probe.layers if id(layer.weight) not in maps):
+        raise ValueError(
+            f"include: {probe.method} takes weights of convolutions and linear layers only; exclude={others!r} leaves "
+            "the others dense"
+        )
+    return {layer.name: maps[id(layer.weight)] for layer in probe.layers}
 
 
 def _note(

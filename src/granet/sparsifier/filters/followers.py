@@ -27,12 +27,11 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from granet.error_line import first_line
 from granet.masking import zero_inactive
 from granet.patterns import FILTERS
 from granet.sparsifier.filters.channels import trace_channels
 from granet.sparsifier.filters.silence import Flow
-from granet.weights import Follower, Masked, SparseLayer, orientation_in, plain_name, unwrapped
+from granet.weights import Follower, Masked, SparseLayer, plain_name, unwrapped, weights_in
 
 Held = Literal["layers", "outputs", "readers"]
 """How much is held at zero: only the inactive weights of the layers; also what else dropped filters would output, so
@@ -90,7 +89,7 @@ class Followers:
         self.silent = what != "layers"
         for filters, bias in self.biases:
             if self.silent:
-                bias.mask.copy_(_active(filters))
+                bias.mask.copy_(_active(filters).view_as(bias.mask))
             else:
                 bias.mask.fill_(True)
         for reader in self.readers.values():
@@ -140,13 +139,15 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
     followers = Followers(layers)
     for layer in layers:
         for name, module in modules.items():
-            if getattr(module, "weight", None) is layer.weight and _outputs(module, layer):
-                _lead(followers, layer, name, module, names, trained)
+            for short, orientation in weights_in(module).items():
+                # If its weight is tied to a transposed one, the filters may be its inputs.
+                if getattr(module, short) is layer.weight and orientation == layer.identity.orientation:
+                    _lead(followers, layer, name, module, _bias_of(short), names, trained)
     graph = _traced(model)
     if graph is not None:
         for leader, name, norm in _norms_behind(followers.leaders, graph, modules):
             followers.norms.append((leader, norm))
-            _lead(followers, leader, name, norm, names, trained)
+            _lead(followers, leader, name, norm, "bias", names, trained)
         followers.flow = trace_channels(graph, modules)
         elsewhere = {node.target for node in graph.nodes if node.op == "get_attr"}
         for name, weight in _only_read(followers.flow.reads, model, trained, elsewhere):
@@ -164,10 +165,13 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
 def _traced(model: nn.Module) -> fx.Graph | None:
     try:
         return fx.Tracer().trace(model)
-    except Exception as error:  # a stranger's forward may raise anything
+    except Exception as error:  # a stranger's forward may raise anything, mostly about torch.fx itself
+        branches = isinstance(error, fx.proxy.TraceError)
+        why = "decides by values of its inputs" if branches else "takes or does what torch.fx cannot follow"
         _warn(
-            f"the model cannot be traced ({first_line(error)}), so batch norms still add their bias to dropped "
-            "filters, and later layers keep their weights for them"
+            f"{type(model).__name__} cannot be traced: its forward {why}; so only what needs no trace is held at zero, "
+            "the dropped filters and their own biases: batch norms still add their bias to these, and later layers "
+            "keep their weights for them"
         )
         return None
 
@@ -191,11 +195,9 @@ def _norms_behind(
     return found
 
 
-def _outputs(module: nn.Module, filters: SparseLayer) -> bool:
-    """Whether the module outputs these filters: if its weight is tied to a transposed one, they may be its inputs."""
-    bias = getattr(module, "bias", None)
-    one_each = not isinstance(bias, Tensor) or bias.shape == _active(filters).shape
-    return one_each and orientation_in(module) == filters.identity.orientation
+def _bias_of(weight: str) -> str:
+    """What the bias of a weight is called, if there is one."""
+    return weight.replace("weight", "bias") if "weight" in weight else f"{weight}_bias"
 
 
 def _lead(
@@ -203,17 +205,20 @@ def _lead(
     filters: SparseLayer,
     name: str,
     module: nn.Module,
+    short: str,
     names: Mapping[int, str],
     trained: Collection[int],
 ) -> None:
     """Let the bias of the module follow the filters; with it at zero, the module outputs zero for dropped ones."""
-    bias = getattr(module, "bias", None)
+    bias = getattr(module, short, None)
+    if isinstance(bias, Tensor) and bias.numel() != len(_active(filters)):
+        return
     if isinstance(bias, nn.Parameter) and bias.requires_grad and id(bias) not in trained:
         followers.loose.append(names[id(bias)])
         return
     if isinstance(bias, nn.Parameter):
         followers.biases.append((filters, Follower(names[id(bias)], bias)))
-    if bias is None or isinstance(bias, nn.Parameter):
+    if short == "bias" and (bias is None or isinstance(bias, nn.Parameter)):
         followers.leaders[name] = filters
 
 
