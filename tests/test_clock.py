@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from granet import Clock
+from granet import Clock, GraNet, RigL
+from granet.clock import share_as_text
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,24 @@ from granet import Clock
 )
 def test_a_time_is_so_many_steps(time: int | str, step: int) -> None:
     assert Clock(0, total_steps=56_320, steps_per_epoch=352).steps(time) == step
+
+
+@pytest.mark.parametrize(("time", "step"), [(0.0, 0), (-0.0, 0), (0.5, 500), (0.29, 290), (1.0, 1000), (1, 1)])
+def test_a_number_with_a_point_is_a_share(time: float, step: int) -> None:
+    assert Clock(0, total_steps=1000).steps(time) == step
+
+
+@given(share=st.floats(0, 1), total=st.integers(1, 10**9))
+def test_a_share_is_meant_as_written(share: float, total: int) -> None:
+    clock = Clock(0, total_steps=total)
+    assert clock.steps(share) == clock.steps(share_as_text(share)) == int(Fraction(repr(share)) * total)
+
+
+def test_a_share_is_one_value_however_it_is_written() -> None:
+    assert GraNet(sparsity=0.9, prune_end=0.5) == GraNet(sparsity=0.9, prune_end="50%")
+    assert GraNet(sparsity=0.9, prune_end=np.float64(0.125), start=0.0).prune_end == "12.5%"
+    assert RigL(sparsity=0.9, end=1.0) == RigL(sparsity=0.9, end="100%") != RigL(sparsity=0.9, end=1)
+    assert RigL(sparsity=0.9, end=1.0).updates(Clock(0, 1000)) == range(100, 1000, 100)
 
 
 def test_a_part_of_a_step_is_rounded_down() -> None:
@@ -59,7 +79,7 @@ def test_a_time_that_is_none_is_refused(time: str) -> None:
     assert "'30ep'" in str(error.value)
 
 
-@pytest.mark.parametrize("time", [None, 1.5, 10.0, True, (3,)])
+@pytest.mark.parametrize("time", [None, 1.5, -0.1, 10.0, math.nan, math.inf, True, False, (3,)])
 def test_a_time_of_another_type_is_refused(time: object) -> None:
     with pytest.raises(ValueError, match="every="):
         Clock(0, 1000, 10).steps(time, "every")  # type: ignore[arg-type]

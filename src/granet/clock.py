@@ -1,18 +1,20 @@
 """Times as users write them, turned into optimizer steps.
 
-A time is a number of optimizer steps (``1000``), of epochs (``"30ep"``) or a share of training (``"50%"``). Modules
-below this one count in optimizer steps; none of them knows what an epoch is.
+A time is a number of optimizer steps (``1000``), of epochs (``"30ep"``) or a share of training (``0.5`` or ``"50%"``,
+so that ``1.0`` is its end and ``1`` its first step). Modules below this one count in optimizer steps; none of them
+knows what an epoch is.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 from granet.plain_numbers import plain
 
-Time = int | str
+Time = int | float | str
 
 _TEXT = re.compile(r"(?P<amount>\d+(\.\d+)?)(?P<unit>ep|%)")
 
@@ -27,13 +29,27 @@ def parse_time(time: Time, field: str) -> tuple[int | Fraction, str]:
         if time < 0:
             raise ValueError(f"{field}={time!r}: must not be negative")
         return time, ""
-    match = _TEXT.fullmatch(time) if isinstance(time, str) else None
+    text = share_as_text(time)
+    match = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{field}={time!r}: must be optimizer steps (1000), epochs ('30ep') or a share ('50%')")
+        allowed = "optimizer steps (1000), epochs ('30ep') or a share (0.5 or '50%')"
+        raise ValueError(f"{field}={time!r}: must be {allowed}")
     amount = Fraction(match["amount"])  # as written: 0.29 * 100 is 28.999... in floating point
     if match["unit"] == "%" and amount > 100:
         raise ValueError(f"{field}={time!r}: must be at most '100%'")
     return amount, match["unit"]
+
+
+def share_as_text(time: Time) -> Time:
+    """``time``, with a share that is given as a number written as text: both are then the same value.
+
+    >>> [share_as_text(time) for time in (0.5, 0.29, 1.0, 1, "30ep")]
+    ['50%', '29%', '100%', 1, '30ep']
+    """
+    time = plain(time)
+    if isinstance(time, float) and 0 <= time <= 1:
+        return f"{(100 * Decimal(repr(abs(time)))).normalize():f}%"  # as written: 0.29 * 100 is 28.999... otherwise
+    return time
 
 
 def in_epochs(value: object) -> bool:
@@ -51,8 +67,8 @@ class Clock:
     """One moment of a training run: how many optimizer steps are done, and of how many.
 
     >>> clock = Clock(step=0, total_steps=56_320, steps_per_epoch=352)
-    >>> [clock.steps(time) for time in (1000, "80ep", "50%")]
-    [1000, 28160, 28160]
+    >>> [clock.steps(time) for time in (1000, "80ep", "50%", 0.5)]
+    [1000, 28160, 28160, 28160]
     """
 
     step: int

@@ -58,8 +58,8 @@ def test_lists_of_a_file_stay_unless_others_are_given(tmp_path: Path) -> None:
 
 
 def test_times_are_steps_epochs_or_shares() -> None:
-    recipes = [Train(every=time, prune_end=time, warm_up=time).whole_recipe() for time in ("20", "2ep", "5%")]
-    for recipe, read in zip(recipes, (20, "2ep", "5%"), strict=True):
+    recipes = [Train(every=time, prune_end=time, warm_up=time).whole_recipe() for time in ("20", "2ep", "5%", "0.05")]
+    for recipe, read in zip(recipes, (20, "2ep", "5%", "5%"), strict=True):
         assert (recipe.method_fields["every"], recipe.method_fields["prune_end"], recipe.warm_up) == (read, read, read)
 
 

@@ -194,7 +194,7 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
         ("sparsity = 0.5\nevery = [5, 0]", "every=0: must be at least one optimizer step"),
         (
             'sparsity = 0.5\nprune_end = "12x"',
-            "prune_end='12x': must be optimizer steps (1000), epochs ('30ep') or a share ('50%')",
+            "prune_end='12x': must be optimizer steps (1000), epochs ('30ep') or a share (0.5 or '50%')",
         ),
         ('sparsity = 0.5\nwarm_up = "12x"', "warm_up='12x': must be optimizer steps (1000)"),
         ("runs = []", "runs=[]: must be tables, each begun by [[runs]]"),

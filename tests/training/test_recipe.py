@@ -182,6 +182,11 @@ def test_without_fields_a_dense_run_has_none_and_a_wrong_name_is_told() -> None:
         Recipe(method="graent")
 
 
+def test_a_share_of_training_is_one_value_however_it_is_written() -> None:
+    assert Recipe(milestones=(0.5,), warm_up=0.02) == Recipe(milestones=("50%",), warm_up="2%")
+    assert Recipe(method_fields={"every": 0.05}) == Recipe(method_fields={"every": "5%"})
+
+
 def test_lists_are_taken_as_tuples() -> None:
     assert Recipe(milestones=["50%"], keep=[1]) == Recipe(milestones=("50%",), keep=(1,))  # type: ignore[arg-type]
 
@@ -195,10 +200,10 @@ def test_lists_are_taken_as_tuples() -> None:
         ({"seed": True}, "seed=True: must be of type int"),
         ({"lr": "0.1"}, "lr='0.1': must be of type float"),
         ({"flip": 1}, "flip=1: must be of type bool"),
-        ({"warm_up": "5x"}, "warm_up='5x': must be optimizer steps (1000), epochs ('30ep') or a share ('50%')"),
+        ({"warm_up": "5x"}, "warm_up='5x': must be optimizer steps (1000), epochs ('30ep') or a share (0.5 or '50%')"),
         ({"milestones": (5, -1)}, "milestones=-1: must not be negative"),
         ({"milestones": ("150%",)}, "milestones='150%': must be at most '100%'"),
-        ({"warm_up": 0.5}, "warm_up=0.5: must be of type int (steps) or str"),
+        ({"warm_up": None}, "warm_up=None: must be of type int (steps), float (a share) or str"),
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -54,7 +55,7 @@ class Train:
     initial_sparsity: float | None = None
     """Share of weights that are zero at the start."""
     every: str | None = None
-    """Time between mask updates: optimizer steps (`20`), epochs (`2ep`) or a share of training (`5%`)."""
+    """Time between mask updates: optimizer steps (`20`), epochs (`2ep`) or a share of training (`5%`, `0.05`)."""
     prune_end: str | None = None
     """When gradual pruning reaches its sparsity, written likewise."""
     end: str | None = None
@@ -166,4 +167,8 @@ class Train:
 
 
 def _time(text: str | None) -> Time | None:
-    return int(text) if text is not None and text.isdecimal() else text
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    with suppress(ValueError):
+        return float(text)
+    return text

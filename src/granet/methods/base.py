@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from granet.checks import check_share, check_switch
-from granet.clock import Clock, Time, parse_time
+from granet.clock import Clock, Time, parse_time, share_as_text
 from granet.hidden import Hidden
 from granet.methods.gradient_memory import GradientMemory, Momentum
 from granet.methods.registry import method_name, register
@@ -87,6 +87,7 @@ class Method(ABC):
                 object.__setattr__(self, item.name, plain(value))
             if item.type == "Time":
                 check_time(item.name, getattr(self, item.name))
+                object.__setattr__(self, item.name, share_as_text(getattr(self, item.name)))
             if item.type == "bool":
                 check_switch(item.name, value)
         check_share("sparsity", self.sparsity)

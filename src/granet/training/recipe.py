@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from granet.checks import check_items
-from granet.clock import Clock, Time, parse_time
+from granet.clock import Clock, Time, parse_time, share_as_text
 from granet.data.augment import PadMode
 from granet.methods import DENSE, Method, former_names, list_methods
 from granet.methods.registry import find_method
@@ -19,9 +19,10 @@ from granet.plain_numbers import plain
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("multistep", "cosine")
 _FINITE = "must be finite"
+_TIMES = ("milestones", "warm_up")
 _FRACTIONS = ("float", "float | None", float, float | None)  # as a dataclass may write their type
 _INSIDE: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "milestones": ((int, str), "times: steps, or text such as '50%'"),
+    "milestones": ((int, float, str), "times: steps, shares such as 0.5, or text such as '50%'"),
     "keep": ((int,), "whole numbers"),
     **dict.fromkeys(("no_decay", "observe", "exclude"), ((str,), "text")),
 }
@@ -100,6 +101,8 @@ class Recipe:
             if item.name in _INSIDE and isinstance(value, list | tuple):
                 value = tuple(map(plain, value))
             check_type(item.name, value)
+            if item.name in _TIMES:
+                value = tuple(map(share_as_text, value)) if isinstance(value, tuple) else share_as_text(value)
             if item.type in _FRACTIONS:
                 value = _fraction(item.name, value)
                 _check(item.name, value, math.isfinite(value), _FINITE)
@@ -180,12 +183,12 @@ class Recipe:
 
 
 def check_type(name: str, value: object) -> None:
-    """A field must have the type of its default; an integer will do for a float, and a time may be text."""
+    """A field must have the type of its default; an integer will do for a float, and a time may be either, or text."""
     wanted = type(Recipe.__dataclass_fields__[name].default)
-    good = {float: (int, float), tuple: (list, tuple)}.get(wanted, (wanted,))
+    good: tuple[type, ...] = {float: (int, float), tuple: (list, tuple)}.get(wanted, (wanted,))
     kind = "list" if wanted is tuple else wanted.__name__
     if name == "warm_up":
-        good, kind = (int, str), "int (steps) or str (such as '5ep' or '2%')"
+        good, kind = (int, float, str), "int (steps), float (a share) or str (such as '5ep' or '2%')"
     is_it = isinstance(value, good) and (wanted is bool or not isinstance(value, bool))
     _check(name, value, is_it, f"must be of type {kind}")
     if isinstance(value, list | tuple):
@@ -224,11 +227,12 @@ def _default_fields(method: str) -> dict[str, Any]:
 
 
 def _with_fractions(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a method as a file has them; integers become floats where the method has those."""
+    """The fields of a method as a file has them, one value written in one way: numbers, and shares of training."""
     cls = known_class(method)
     kinds = {item.name: item.type for item in dataclasses.fields(cls)} if cls else {}
     given = {name: _as_in_a_file(value) for name, value in fields.items()}
-    return {name: _fraction(name, value) if kinds.get(name) in _FRACTIONS else value for name, value in given.items()}
+    shares = {name: share_as_text(value) if kinds.get(name) == "Time" else value for name, value in given.items()}
+    return {name: _fraction(name, value) if kinds.get(name) in _FRACTIONS else value for name, value in shares.items()}
 
 
 def _as_in_a_file(value: Any) -> Any:
