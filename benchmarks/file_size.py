@@ -66,8 +66,8 @@ def measure(name: str, sparsity: float, dtype: torch.dtype, repeats: int) -> dic
     rounded = None if dtype == torch.float32 else dtype
     with tempfile.TemporaryDirectory() as folder:
         packed, dense = Path(folder, "packed.safetensors"), Path(folder, "dense.safetensors")
-        save_s = seconds(lambda: granet.save(packed, model, sparsifier, dtype=rounded), repeats)
-        load_s = seconds(lambda: granet.load(packed, model), repeats)
+        save_s = seconds(lambda: granet.save(model, packed, sparsifier, dtype=rounded), repeats)
+        load_s = seconds(lambda: granet.load(model, packed), repeats)
         safetensors.torch.save_model(model, str(dense))
         codes = safetensors.torch.load_file(packed)["masks"].nbytes
         size, dense_size = packed.stat().st_size, dense.stat().st_size

@@ -84,7 +84,7 @@ with torch.no_grad():
     accuracy = (final(test_images).argmax(1) == data.test_labels).float().mean()
 
 report = granet.flops(final, test_images[:1])  # granet: counts nonzero weights
-granet.save(PACKED, final, sparsifier)  # granet: zeros take hardly any room
+granet.save(final, PACKED, sparsifier)  # granet: zeros take hardly any room
 dense_size = sum(tensor.nbytes for tensor in final.state_dict().values())
 size = PACKED.stat().st_size / dense_size
 print(f"test accuracy {accuracy:.2%}, {report.ratio:.1%} of the FLOPs, {size:.1%} of the size")

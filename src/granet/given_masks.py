@@ -1,13 +1,33 @@
-"""Masks as users give them, by name: checked against the tensors that they are for."""
+"""Masks as users give them: those of a sparsifier, or by name, checked against the tensors that they are for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from granet.weights import plain_name
+
+
+class Masked(Protocol):
+    """What is read of a sparsifier."""
+
+    @property
+    def masks(self) -> Mapping[str, Tensor]: ...
+
+
+def given_masks(sparsifier: Masked | None, masks: Mapping[str, Tensor] | None) -> Mapping[str, Tensor] | None:
+    """The masks of the sparsifier, or those given in its place, or None for neither; ValueError for both."""
+    if sparsifier is None:
+        return masks
+    if masks is not None:
+        raise ValueError("masks: must be left out when a sparsifier is given")
+    if not hasattr(sparsifier, "masks"):
+        told = "; masks alone are given as masks=..." if isinstance(sparsifier, Mapping) else ""
+        raise ValueError(f"sparsifier={type(sparsifier).__name__}: must be what granet.sparsify returned{told}")
+    return sparsifier.masks
 
 
 def check_masks(

@@ -114,8 +114,9 @@ def forge(sign: Callable[[bytes], bytes]) -> Callable[..., None]:
 @pytest.fixture
 def little_memory(tmp_path: Path, make: Any) -> Iterator[None]:
     """Nothing may take more than 256 MB; the files are of some kB and ask for much more."""
-    granet.save(tmp_path / "first", *make(0))
-    granet.load(tmp_path / "first", make(1)[0])  # what torch takes when it is first used is no part of it
+    model, sparsifier = make(0)
+    granet.save(model, tmp_path / "first", sparsifier)
+    granet.load(make(1)[0], tmp_path / "first")  # what torch takes when it is first used is no part of it
     resource = pytest.importorskip("resource")
     if not STATM.exists():
         yield
@@ -130,7 +131,8 @@ def little_memory(tmp_path: Path, make: Any) -> Iterator[None]:
 @pytest.fixture
 def path(tmp_path: Path, make: Any) -> Path:
     """A real file of the model of seed 0."""
-    granet.save(tmp_path / "some.file", *make(0))
+    model, sparsifier = make(0)
+    granet.save(model, tmp_path / "some.file", sparsifier)
     return tmp_path / "some.file"
 
 
@@ -149,7 +151,7 @@ def refused(path: Path, victim: nn.Module, raw: Any) -> Callable[[str], None]:
 
     def check(message: str) -> None:
         with pytest.raises(ValueError, match=rf"(?s)some\.file: .*{message}") as caught:
-            granet.load(path, victim)
+            granet.load(victim, path)
         assert len(str(caught.value)) < 500 + len(str(path))
         assert raw(victim.state_dict()) == before
 

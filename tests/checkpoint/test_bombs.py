@@ -73,4 +73,4 @@ def test_a_table_that_cannot_be_decompressed_is_refused(path: Path, forge: Any, 
 
 def test_the_largest_table_is_read(path: Path, forge: Any, victim: nn.Module) -> None:
     forge(path, change=lambda text: text + b" " * (LARGEST_TABLE - len(text)))
-    granet.load(path, victim)
+    granet.load(victim, path)

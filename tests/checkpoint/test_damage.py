@@ -49,7 +49,7 @@ def unharmed(path: Path, model: nn.Module, raw: Any) -> None:
     """The file is refused and the model as it was, or it is read."""
     before = raw(model.state_dict())
     try:
-        granet.load(path, model)
+        granet.load(model, path)
     except ValueError as error:
         assert "some.file: " in str(error)
         assert raw(model.state_dict()) == before

@@ -79,14 +79,14 @@ def test_bytes_after_the_last_row_are_refused(path: Path, forge: Any, refused: A
 def test_a_bool_that_is_neither_is_refused(tmp_path: Path, sign: Any) -> None:
     model = nn.Module()
     model.register_buffer("flags", torch.tensor([True, False]))
-    granet.save(tmp_path / "file", model)
+    granet.save(model, tmp_path / "file")
     content = bytearray((tmp_path / "file").read_bytes())
     flags = 8 + int.from_bytes(content[:8], "little")
     assert content[flags : flags + 2] == b"\x01\x00"
     content[flags] = 2
     (tmp_path / "file").write_bytes(sign(bytes(content)))
     with pytest.raises(ValueError, match=r"file: holds bytes that are neither"):
-        granet.load(tmp_path / "file", model)
+        granet.load(model, tmp_path / "file")
 
 
 @pytest.mark.parametrize("length", [1 << 63, 1 << 40, 1 << 24, 2**64 - 1])
@@ -118,4 +118,4 @@ def test_other_files_are_refused(path: Path, refused: Any) -> None:
 
 def test_a_missing_file_is_the_usual_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        granet.load(tmp_path / "none", nn.Linear(2, 2))
+        granet.load(nn.Linear(2, 2), tmp_path / "none")

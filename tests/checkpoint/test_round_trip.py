@@ -63,8 +63,8 @@ def test_any_tensor_comes_back(shape: tuple[int, ...], dtype_name: str, layout: 
     strides = other.state_dict()["tensor"].stride()
     with TemporaryDirectory() as folder:
         path = Path(folder, "file")
-        granet.save(path, saved, masks=masks)
-        returned = granet.load(path, other)
+        granet.save(saved, path, masks=masks)
+        returned = granet.load(other, path)
         state, _ = read(path)
     for back in (other.state_dict()["tensor"], state["tensor"]):
         assert (back.dtype, back.shape) == (dtype, shape)
@@ -80,8 +80,8 @@ def test_a_model_comes_back(tmp_path: Path, make: Any, raw: Any, masked: bool) -
     (model, sparsifier), (other, _) = make(0), make(1)
     masks = {name: mask.clone() for name, mask in sparsifier.masks.items()}
     expected = raw(model.state_dict())
-    granet.save(tmp_path / "file", model, sparsifier if masked else None)
-    returned = granet.load(tmp_path / "file", other)
+    granet.save(model, tmp_path / "file", sparsifier if masked else None)
+    returned = granet.load(other, tmp_path / "file")
     assert raw(model.state_dict()) == expected
     assert raw(other.state_dict()) == expected
     assert raw(returned) == (raw(masks) if masked else {})
@@ -91,10 +91,10 @@ def test_a_model_comes_back(tmp_path: Path, make: Any, raw: Any, masked: bool) -
 
 def test_files_are_packed_on_the_host_whatever_the_default_device(tmp_path: Path, make: Any, raw: Any) -> None:
     (model, sparsifier), (other, _) = make(0), make(1)
-    granet.save(tmp_path / "file", model, sparsifier)
+    granet.save(model, tmp_path / "file", sparsifier)
     with torch.device("meta"):
-        granet.save(tmp_path / "again", model, sparsifier)
-        returned = granet.load(tmp_path / "again", other)
+        granet.save(model, tmp_path / "again", sparsifier)
+        returned = granet.load(other, tmp_path / "again")
         state, _ = read(tmp_path / "again")
     assert (tmp_path / "file").read_bytes() == (tmp_path / "again").read_bytes()
     assert raw(other.state_dict()) == raw(state) == raw(model.state_dict())
@@ -114,7 +114,7 @@ def read_packed() -> Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]:
 def test_the_reader_in_the_documentation_reads(tmp_path: Path, make: Any, read_packed: Any) -> None:
     model, sparsifier = make()
     for dtype in (None, torch.bfloat16):
-        granet.save(tmp_path / "file", model, sparsifier, dtype=dtype)
+        granet.save(model, tmp_path / "file", sparsifier, dtype=dtype)
         state, masks = read_packed(tmp_path / "file")
         expected = {
             name: tensor.to(dtype).to(tensor.dtype) if dtype and tensor.ndim > 1 else tensor
@@ -132,7 +132,7 @@ def test_the_reader_in_the_documentation_reads(tmp_path: Path, make: Any, read_p
 def test_the_reader_in_the_documentation_reads_every_dtype(tmp_path: Path, read_packed: Any, name: str) -> None:
     tensor = torch.zeros(20, 32, dtype=DTYPES[name])  # most is zero, so a code says where the rest is
     tensor[:3] = torch.arange(96).view(3, 32).to(tensor.dtype)
-    granet.save(tmp_path / "file", Holder(tensor))
+    granet.save(Holder(tensor), tmp_path / "file")
     state, _ = read_packed(tmp_path / "file")
     if name == "BF16":
         tensor = tensor.float()
@@ -147,8 +147,8 @@ def test_active_zeros_stay_active(tmp_path: Path, make: Any) -> None:
     expected = {name: mask.clone() for name, mask in sparsifier.masks.items()}
     with torch.no_grad():
         model.conv.weight.zero_()
-    granet.save(tmp_path / "file", model, sparsifier)
-    masks = granet.load(tmp_path / "file", other)
+    granet.save(model, tmp_path / "file", sparsifier)
+    masks = granet.load(other, tmp_path / "file")
     assert not other.conv.weight.any()
     assert all(torch.equal(masks[name], mask) for name, mask in expected.items())
 
@@ -158,8 +158,8 @@ def test_special_values_survive_without_masks(tmp_path: Path) -> None:
     weight[0, :5] = torch.tensor([-0.0, math.nan, math.inf, -math.inf, 1e-45])
     model, other = nn.Linear(40, 50), nn.Linear(40, 50)
     model.weight.data = weight
-    granet.save(tmp_path / "file", model)
-    granet.load(tmp_path / "file", other)
+    granet.save(model, tmp_path / "file")
+    granet.load(other, tmp_path / "file")
     assert other.weight.data.view(torch.int32).tolist() == weight.view(torch.int32).tolist()
     with safe_open(tmp_path / "file", "pt") as file:
         assert file.get_tensor("F32").shape == (5 + len(model.bias),)
@@ -167,7 +167,7 @@ def test_special_values_survive_without_masks(tmp_path: Path) -> None:
 
 def test_tied_weights_are_stored_once(tmp_path: Path, make: Any) -> None:
     model, sparsifier = make()
-    granet.save(tmp_path / "file", model, masks={"decoder.weight": sparsifier.masks["encoder.weight"]})
+    granet.save(model, tmp_path / "file", masks={"decoder.weight": sparsifier.masks["encoder.weight"]})
     state, masks = read(tmp_path / "file")
     assert state["decoder.weight"] is state["encoder.weight"]
     assert list(masks) == ["encoder.weight"]
@@ -179,13 +179,13 @@ def test_tied_weights_are_stored_once(tmp_path: Path, make: Any) -> None:
 def test_a_file_of_tied_weights_fits_an_untied_model_and_not_the_reverse(tmp_path: Path, make: Any, raw: Any) -> None:
     (tied, _), (untied, _) = make(0), make(1)
     untied.decoder.weight = nn.Parameter(torch.randn(40, 24))
-    granet.save(tmp_path / "untied", untied)
+    granet.save(untied, tmp_path / "untied")
     before = raw(tied.state_dict())
     with pytest.raises(ValueError, match=r"untied: 'decoder.weight' and 'encoder.weight' differ, but are one tensor"):
-        granet.load(tmp_path / "untied", tied)
+        granet.load(tied, tmp_path / "untied")
     assert raw(tied.state_dict()) == before
-    granet.save(tmp_path / "tied", tied)
-    granet.load(tmp_path / "tied", untied)
+    granet.save(tied, tmp_path / "tied")
+    granet.load(untied, tmp_path / "tied")
     assert raw(untied.state_dict()) == before
 
 
@@ -201,14 +201,14 @@ WHOLE = torch.arange(1.0, 10.0).view(3, 3)
 
 @pytest.mark.parametrize("view", [WHOLE[1:], WHOLE[:2], WHOLE.T, WHOLE.view(torch.int32)])
 def test_views_of_one_storage_are_two_tensors(tmp_path: Path, view: Tensor) -> None:
-    granet.save(tmp_path / "file", Two(WHOLE, view))
-    granet.load(tmp_path / "file", other := Two(torch.zeros(3, 3), torch.zeros_like(view)))
+    granet.save(Two(WHOLE, view), tmp_path / "file")
+    granet.load(other := Two(torch.zeros(3, 3), torch.zeros_like(view)), tmp_path / "file")
     assert torch.equal(other.left, WHOLE) and torch.equal(other.right, view)
 
 
 def test_lazy_conjugates_and_negatives_are_stored_as_their_values(tmp_path: Path) -> None:
     conjugate = torch.tensor([1 + 2j, 3 - 4j]).conj()
-    granet.save(tmp_path / "file", Two(conjugate, conjugate.imag))
+    granet.save(Two(conjugate, conjugate.imag), tmp_path / "file")
     state, _ = read(tmp_path / "file")
     assert state["left"].tolist() == [1 - 2j, 3 + 4j] and state["right"].tolist() == [-2.0, 4.0]
 
@@ -216,19 +216,19 @@ def test_lazy_conjugates_and_negatives_are_stored_as_their_values(tmp_path: Path
 def test_a_tensor_and_its_lazy_conjugate_or_negative_are_not_tied(tmp_path: Path) -> None:
     one = torch.tensor([1 + 2j, 3 - 4j])
     for left, right in ((one, one.conj()), (one.conj().imag, one.imag)):
-        granet.save(tmp_path / "file", Two(left, right))
+        granet.save(Two(left, right), tmp_path / "file")
         state, _ = read(tmp_path / "file")
         assert torch.equal(state["left"], left) and torch.equal(state["right"], right)
 
 
 def test_what_is_one_tensor_in_the_model_must_be_the_same_in_every_bit(tmp_path: Path) -> None:
     one = torch.zeros(3)
-    granet.save(tmp_path / "file", Two(torch.tensor([math.nan, 0, 1]), torch.tensor([math.nan, 0, 1])))
-    granet.load(tmp_path / "file", Two(one, one))
+    granet.save(Two(torch.tensor([math.nan, 0, 1]), torch.tensor([math.nan, 0, 1])), tmp_path / "file")
+    granet.load(Two(one, one), tmp_path / "file")
     assert one.isnan().tolist() == [True, False, False]
-    granet.save(tmp_path / "file", Two(torch.tensor([0.0, 0, 1]), torch.tensor([-0.0, 0, 1])))
+    granet.save(Two(torch.tensor([0.0, 0, 1]), torch.tensor([-0.0, 0, 1])), tmp_path / "file")
     with pytest.raises(ValueError, match=r"'right' and 'left' differ, but are one tensor in the model"):
-        granet.load(tmp_path / "file", Two(one, one))
+        granet.load(Two(one, one), tmp_path / "file")
 
 
 def test_empty_tensors_are_not_tied(tmp_path: Path) -> None:
@@ -237,17 +237,17 @@ def test_empty_tensors_are_not_tied(tmp_path: Path) -> None:
     for name in ("left", "right"):
         model.register_buffer(name, torch.empty(0, 2))
         masks[name] = torch.empty(0, 2, dtype=torch.bool)
-    granet.save(tmp_path / "file", model, masks=masks)
-    assert granet.load(tmp_path / "file", model).keys() == masks.keys()
+    granet.save(model, tmp_path / "file", masks=masks)
+    assert granet.load(model, tmp_path / "file").keys() == masks.keys()
 
 
 def test_a_compiled_model_has_plain_names(tmp_path: Path, make: Any, raw: Any) -> None:
     (model, sparsifier), (other, _) = make(0), make(1)
     for dtype in (torch.bfloat16, None):
-        granet.save(tmp_path / "plain", model, sparsifier, dtype=dtype)
-        granet.save(tmp_path / "compiled", torch.compile(model), sparsifier, dtype=dtype)
+        granet.save(model, tmp_path / "plain", sparsifier, dtype=dtype)
+        granet.save(torch.compile(model), tmp_path / "compiled", sparsifier, dtype=dtype)
         assert (tmp_path / "plain").read_bytes() == (tmp_path / "compiled").read_bytes()
-    granet.load(tmp_path / "plain", torch.compile(other))
+    granet.load(torch.compile(other), tmp_path / "plain")
     assert raw(other.state_dict()) == raw(model.state_dict())
 
 
@@ -259,8 +259,8 @@ def test_bfloat16_rounds_weights_and_nothing_else(tmp_path: Path, make: Any, raw
         name: tensor.to(torch.bfloat16).to(tensor.dtype) if tensor.ndim > 1 else tensor
         for name, tensor in model.state_dict().items()
     }
-    granet.save(tmp_path / "file", model, sparsifier, dtype=torch.bfloat16)
-    masks = granet.load(tmp_path / "file", other)
+    granet.save(model, tmp_path / "file", sparsifier, dtype=torch.bfloat16)
+    masks = granet.load(other, tmp_path / "file")
     assert raw(other.state_dict()) == raw(expected)
     assert raw(masks) == raw(sparsifier.masks)
     with safe_open(tmp_path / "file", "pt") as file:
@@ -271,15 +271,15 @@ def test_bfloat16_rounds_weights_and_nothing_else(tmp_path: Path, make: Any, raw
 
 def test_weights_that_are_as_short_as_bfloat16_keep_every_bit(tmp_path: Path, raw: Any) -> None:
     model, other = nn.Linear(24, 40).half(), nn.Linear(24, 40).half()
-    granet.save(tmp_path / "file", model, dtype=torch.bfloat16)
-    granet.load(tmp_path / "file", other)
+    granet.save(model, tmp_path / "file", dtype=torch.bfloat16)
+    granet.load(other, tmp_path / "file")
     assert raw(other.state_dict()) == raw(model.state_dict())
 
 
 def test_a_dense_layer_with_a_mask_needs_no_code(tmp_path: Path) -> None:
     model = nn.Linear(30, 20)
-    granet.save(tmp_path / "file", model, masks={"weight": torch.ones(20, 30, dtype=torch.bool)})
-    masks = granet.load(tmp_path / "file", nn.Linear(30, 20))
+    granet.save(model, tmp_path / "file", masks={"weight": torch.ones(20, 30, dtype=torch.bool)})
+    masks = granet.load(nn.Linear(30, 20), tmp_path / "file")
     assert masks["weight"].shape == (20, 30) and bool(masks["weight"].all())
     with safe_open(tmp_path / "file", "pt") as file:
         assert sorted(file.keys()) == ["F32", "table"]
@@ -287,5 +287,6 @@ def test_a_dense_layer_with_a_mask_needs_no_code(tmp_path: Path) -> None:
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path, make: Any) -> None:
     for name in ("first", "second"):
-        granet.save(str(tmp_path / name), *make(3))
+        model, sparsifier = make(3)
+        granet.save(model, str(tmp_path / name), sparsifier)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()

@@ -43,13 +43,13 @@ def buffered(tensor: torch.Tensor) -> nn.Module:
             buffered(torch.ones(2, dtype=torch.complex128)),
             r"^model: 'table' is torch.complex128; a packed file holds BOOL",
         ),
-        ("model", r"^model=str: must be a torch.nn.Module"),
+        (3, r"^model=int: must be a torch.nn.Module"),
     ],
     ids=["extra state", "lazy", "meta", "sparse", "complex128", "no module"],
 )
 def test_a_model_that_no_file_can_hold_is_refused(tmp_path: Path, model: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        granet.save(tmp_path / "file", model)
+        granet.save(model, tmp_path / "file")
     assert not list(tmp_path.iterdir())
 
 
@@ -73,22 +73,34 @@ MASK = torch.ones(3, 4, dtype=torch.bool)
         ({"masks": {"weight": 1}}, r"^masks\['weight'\]=int: must be a bool tensor of shape \(3, 4\)"),
         ({"masks": {"weight": MASK.to("meta")}}, r"^masks\['weight'\]: is on the meta device"),
         ({"masks": {"weight": ~MASK}}, r"^masks\['weight'\]: its weight is not zero everywhere outside"),
-        ({"sparsifier": {"weight": MASK}}, r"^sparsifier=dict: must be what granet.sparsify returned"),
+        (
+            {"sparsifier": {"weight": MASK}},
+            r"^sparsifier=dict: must be what granet.sparsify returned; masks alone .* masks=",
+        ),
+        ({"sparsifier": 1}, r"^sparsifier=int: must be what granet.sparsify returned$"),
         ({"sparsifier": 1, "masks": {}}, r"^masks: must be left out"),
         ({"masks": {"weight": MASK, "_orig_mod.weight": MASK}}, r"^masks\['_orig_mod.weight'\]: .* a mask already"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        granet.save(tmp_path / "file", nn.Linear(4, 3), **options)
+        granet.save(nn.Linear(4, 3), tmp_path / "file", **options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["file", Path("file")])
+def test_the_model_comes_first(path: Path | str) -> None:
+    with pytest.raises(ValueError, match=r"^model='file': .* first, granet\.save\(model, path, sparsifier\)$"):
+        granet.save(path, nn.Linear(4, 3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^model='file': .* first, granet\.load\(model, path\)$"):
+        granet.load(path, nn.Linear(4, 3))  # type: ignore[arg-type]
 
 
 def test_a_nan_outside_the_mask_is_refused(tmp_path: Path) -> None:
     model = nn.Linear(4, 3)
     nn.init.constant_(model.weight, float("nan"))
     with pytest.raises(ValueError, match="not zero everywhere outside"):
-        granet.save(tmp_path / "file", model, masks={"weight": ~MASK})
+        granet.save(model, tmp_path / "file", masks={"weight": ~MASK})
 
 
 def test_a_training_whose_weights_are_not_sparse_yet_is_told_what_to_do(tmp_path: Path) -> None:
@@ -97,9 +109,9 @@ def test_a_training_whose_weights_are_not_sparse_yet_is_told_what_to_do(tmp_path
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, granet.VD(log_sigma2=-1.0), total_steps=9)
     with pytest.raises(ValueError, match=r"^masks\['weight'\]: .* outside the mask; .*finish\(\) does for vd; "):
-        granet.save(tmp_path / "file", model, sparsifier)
+        granet.save(model, tmp_path / "file", sparsifier)
     sparsifier.finish()
-    granet.save(tmp_path / "file", model, sparsifier)
+    granet.save(model, tmp_path / "file", sparsifier)
 
 
 def test_a_moving_average_is_told_to_be_masked(tmp_path: Path) -> None:
@@ -108,9 +120,9 @@ def test_a_moving_average_is_told_to_be_masked(tmp_path: Path) -> None:
     average.update_parameters(model)
     sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), granet.Static(sparsity=0.5))
     with pytest.raises(ValueError, match=r"outside the mask; .* multiply a moving average by masks$"):
-        granet.save(tmp_path / "file", average.module, sparsifier)
+        granet.save(average.module, tmp_path / "file", sparsifier)
     average.module.weight.detach().mul_(sparsifier.masks["weight"])
-    granet.save(tmp_path / "file", average.module, sparsifier)
+    granet.save(average.module, tmp_path / "file", sparsifier)
 
 
 def test_a_tensor_may_be_named_like_a_row(tmp_path: Path) -> None:
@@ -119,8 +131,8 @@ def test_a_tensor_may_be_named_like_a_row(tmp_path: Path) -> None:
     for number, name in enumerate(names, 1):
         model.register_buffer(name, torch.full((number,), float(number)))
         other.register_buffer(name, torch.zeros(number))
-    granet.save(tmp_path / "file", model)
-    granet.load(tmp_path / "file", other)
+    granet.save(model, tmp_path / "file")
+    granet.load(other, tmp_path / "file")
     for name in names:
         assert torch.equal(getattr(other, name), getattr(model, name))
 
@@ -128,7 +140,7 @@ def test_a_tensor_may_be_named_like_a_row(tmp_path: Path) -> None:
 def test_a_model_of_too_many_tensors_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "LARGEST_TABLE", 50)
     with pytest.raises(ValueError, match=r"^model: the names of its 2 tensors take \d+ bytes, over 50$"):
-        granet.save(tmp_path / "file", nn.Linear(4, 3))
+        granet.save(nn.Linear(4, 3), tmp_path / "file")
     assert not list(tmp_path.iterdir())
 
 
@@ -136,23 +148,23 @@ def test_names_that_are_one_without_the_compilers_part_are_refused(tmp_path: Pat
     model = nn.Linear(4, 3)
     model.add_module("_orig_mod", nn.Linear(4, 3))
     with pytest.raises(ValueError, match=r"^model: two tensors are called 'weight'$"):
-        granet.save(tmp_path / "file", model)
+        granet.save(model, tmp_path / "file")
 
 
 def test_a_model_of_no_tensors_comes_back(tmp_path: Path) -> None:
-    granet.save(tmp_path / "file", nn.Identity())
-    assert granet.load(tmp_path / "file", nn.Identity()) == {}
+    granet.save(nn.Identity(), tmp_path / "file")
+    assert granet.load(nn.Identity(), tmp_path / "file") == {}
 
 
 def test_an_expanded_tensor_is_saved_but_not_loaded_to(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), buffered(torch.ones(1).expand(5)))
-    granet.save(tmp_path / "file", model)
+    granet.save(model, tmp_path / "file")
     before = model[0].weight.clone()
     nn.init.zeros_(model[0].weight)
     with pytest.raises(ValueError, match=r"'1.table' is expanded"):
-        granet.load(tmp_path / "file", model)
+        granet.load(model, tmp_path / "file")
     assert not model[0].weight.any()
-    granet.load(tmp_path / "file", model := nn.Sequential(nn.Linear(2, 2), buffered(torch.zeros(5))))
+    granet.load(model := nn.Sequential(nn.Linear(2, 2), buffered(torch.zeros(5))), tmp_path / "file")
     assert torch.equal(model[0].weight, before) and model[1].table.tolist() == [1] * 5
 
 
@@ -166,15 +178,15 @@ def test_an_expanded_tensor_is_saved_but_not_loaded_to(tmp_path: Path) -> None:
     ],
 )
 def test_another_model_is_refused(tmp_path: Path, other: nn.Module, message: str, raw: Any) -> None:
-    granet.save(tmp_path / "file", nn.Linear(4, 3))
+    granet.save(nn.Linear(4, 3), tmp_path / "file")
     before = raw(other.state_dict())
     with pytest.raises(ValueError, match=message):
-        granet.load(tmp_path / "file", other)
+        granet.load(other, tmp_path / "file")
     assert raw(other.state_dict()) == before
 
 
 def test_a_save_that_fails_leaves_the_file_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    granet.save(tmp_path / "file", nn.Linear(4, 3))
+    granet.save(nn.Linear(4, 3), tmp_path / "file")
     before = (tmp_path / "file").read_bytes()
 
     def full(_descriptor: int) -> None:
@@ -182,16 +194,16 @@ def test_a_save_that_fails_leaves_the_file_of_before(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        granet.save(tmp_path / "file", nn.Linear(4, 3))
+        granet.save(nn.Linear(4, 3), tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_masks_may_have_been_made_by_an_earlier_load(tmp_path: Path, make: Any) -> None:
     model, sparsifier = make()
-    granet.save(tmp_path / "first", model, sparsifier)
-    masks = granet.load(tmp_path / "first", model)
-    granet.save(tmp_path / "second", model, masks=masks)
+    granet.save(model, tmp_path / "first", sparsifier)
+    masks = granet.load(model, tmp_path / "first")
+    granet.save(model, tmp_path / "second", masks=masks)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
@@ -199,7 +211,7 @@ def test_the_safetensors_library_reads_every_dtype(tmp_path: Path) -> None:
     model = nn.Module()
     for name, dtype in DTYPES.items():
         model.register_buffer(name, torch.tensor([[1, 0], [1, 1]]).to(dtype))
-    granet.save(tmp_path / "file", model)
+    granet.save(model, tmp_path / "file")
     with safe_open(tmp_path / "file", "pt") as file:
         assert sorted(file.keys()) == sorted([*DTYPES, "table"])
         assert file.metadata()["granet"] == "1"
@@ -211,7 +223,8 @@ def test_the_safetensors_library_reads_every_dtype(tmp_path: Path) -> None:
 
 def test_loading_needs_no_other_part_of_granet(tmp_path: Path, make: Any) -> None:
     """`granet/__init__.py` offers everything, so it is passed over: only what the module itself imports counts."""
-    granet.save(tmp_path / "file", *make())
+    model, sparsifier = make()
+    granet.save(model, tmp_path / "file", sparsifier)
     program = f"""
 import sys, types
 package = types.ModuleType("granet")

@@ -25,7 +25,7 @@ def test_size_is_within_five_percent_of_the_bound(tmp_path: Path, sparsity: floa
     sparsifier = granet.sparsify(
         model, torch.optim.SGD(model.parameters(), lr=0.1), granet.Static(sparsity=sparsity, distribution="erk")
     )
-    granet.save(tmp_path / "file", model, sparsifier, dtype=None if dtype == torch.float32 else dtype)
+    granet.save(model, tmp_path / "file", sparsifier, dtype=None if dtype == torch.float32 else dtype)
     bound = 0.0
     for name, tensor in model.state_dict().items():
         if name in sparsifier.masks:
@@ -40,7 +40,7 @@ def test_a_tensor_more_costs_little_beside_its_elements(tmp_path: Path) -> None:
     sizes = []
     for layers in (100, 200):
         model = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(layers)))
-        granet.save(tmp_path / "file", model)
+        granet.save(model, tmp_path / "file")
         sizes.append((tmp_path / "file").stat().st_size - 16 * layers)
     assert sizes[1] - sizes[0] < 100 * 8
 
@@ -51,12 +51,12 @@ def test_packing_never_costs_more_than_it_saves(tmp_path: Path) -> None:
     with torch.no_grad():
         model.weight[0, :50] = 0
         model.bias.zero_()
-    granet.save(tmp_path / "file", model)
+    granet.save(model, tmp_path / "file")
     assert (tmp_path / "file").stat().st_size < 4 * 10_100 + 500
 
 
 def test_all_zeros_take_hardly_any_room(tmp_path: Path) -> None:
     model = nn.Linear(1000, 1000, bias=False)
     nn.init.zeros_(model.weight)
-    granet.save(tmp_path / "file", model)
+    granet.save(model, tmp_path / "file")
     assert (tmp_path / "file").stat().st_size < 1000

@@ -33,4 +33,4 @@ def test_the_network_of_a_run_has_its_accuracy(
     state, _ = granet.checkpoint.read(tmp_path / "packed.safetensors")
     assert state
     with pytest.raises(ValueError, match=r"not a packed one of granet\.save; safetensors\.torch\.load_file reads it"):
-        granet.load(folder / "model.safetensors", granet.create_model("digits_net", num_classes=10))
+        granet.load(granet.create_model("digits_net", num_classes=10), folder / "model.safetensors")

@@ -72,7 +72,7 @@ def test_masked_convolutions_cost_their_nonzero_products(case: tuple[nn.Module, 
     layer, x = case
     mask = torch.rand(layer.weight.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
     dense = 2 * multiply_adds(layer, x)
-    report = flops(layer, x, {"weight": mask})
+    report = flops(layer, x, masks={"weight": mask})
     with torch.no_grad():
         layer.weight.copy_(mask)
         left = round(layer(torch.ones_like(x)).double().sum().item())
@@ -88,7 +88,7 @@ def test_masks_scale_each_layer_by_its_own_density() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 4 * 4, 10))
     mask = torch.zeros(2, 1, 3, 3, dtype=torch.bool)
     mask[0, 0, 0] = True  # 3 of 18
-    report = flops(model, torch.zeros(1, 1, 6, 6), {"0.weight": mask})
+    report = flops(model, torch.zeros(1, 1, 6, 6), masks={"0.weight": mask})
     conv, linear = report.rows
     assert (conv.name, conv.weights, conv.active, conv.dense, conv.sparse) == ("0", 18, 3, 2 * 16 * 18, 2 * 16 * 3)
     assert (linear.name, linear.weights, linear.active, linear.dense, linear.sparse) == ("3", 320, 320, 640, 640)
@@ -101,7 +101,7 @@ def test_without_masks_zero_weights_do_not_count() -> None:
         layer.weight.fill_(1)[0].zero_()
     report = flops(layer, torch.zeros(1, 4))
     assert (report.dense, report.sparse) == (16, 8)
-    assert flops(layer, torch.zeros(1, 4), {}).sparse == 16  # no mask: dense, whatever the values
+    assert flops(layer, torch.zeros(1, 4), masks={}).sparse == 16  # no mask: dense, whatever the values
 
 
 def test_tied_and_repeated_layers() -> None:
@@ -115,7 +115,7 @@ def test_tied_and_repeated_layers() -> None:
             return self.second(self.first(self.first(x)))
 
     mask = torch.eye(4, dtype=torch.bool)
-    report = flops(Tied(), torch.zeros(1, 4), {"first.weight": mask})
+    report = flops(Tied(), torch.zeros(1, 4), masks={"first.weight": mask})
     assert [(row.name, row.dense, row.sparse) for row in report.rows] == [("first", 64, 16), ("second", 32, 8)]
     assert "total   16 weights   0.2500" in str(report)  # there is one tensor
 
@@ -137,7 +137,7 @@ def test_compiled_model() -> None:
     compiled = torch.compile(model, backend="eager")
     mask = torch.tensor([[True] * 4, [False] * 4])
     for masks in ({"0.weight": mask}, {"_orig_mod.0.weight": mask}):
-        assert flops(compiled, torch.zeros(1, 4), masks).sparse == 8
+        assert flops(compiled, torch.zeros(1, 4), masks=masks).sparse == 8
 
 
 COMPILES_ITSELF = """
@@ -284,26 +284,28 @@ def test_meta_model_with_real_masks() -> None:
     mask = torch.tensor([[True] * 4, [False] * 4])
     model, x = nn.Linear(4, 2, device="meta"), torch.zeros(3, 4, device="meta")
     assert flops(model, x).sparse == 2 * 3 * 8  # no values: all active
-    assert flops(model, x, {"weight": mask}).sparse == 2 * 3 * 4
+    assert flops(model, x, masks={"weight": mask}).sparse == 2 * 3 * 4
     with pytest.raises(ValueError, match=r"masks\['weight'\]: is on the meta device"):
-        flops(model, x, {"weight": mask.to("meta")})
+        flops(model, x, masks={"weight": mask.to("meta")})
 
 
 def test_bad_masks_and_models() -> None:
     layer = nn.Linear(4, 2)
     with pytest.raises(ValueError, match="'wieght'"):
-        flops(layer, torch.zeros(1, 4), {"wieght": torch.ones(2, 4, dtype=torch.bool)})
+        flops(layer, torch.zeros(1, 4), masks={"wieght": torch.ones(2, 4, dtype=torch.bool)})
     with pytest.raises(ValueError, match=r"'weight'.*\(4, 2\).*\(2, 4\)"):
-        flops(layer, torch.zeros(1, 4), {"weight": torch.ones(4, 2, dtype=torch.bool)})
+        flops(layer, torch.zeros(1, 4), masks={"weight": torch.ones(4, 2, dtype=torch.bool)})
     with pytest.raises(ValueError, match=r"^masks\['weight'\]=int: must be a bool tensor of shape \(2, 4\)"):
-        flops(layer, torch.zeros(1, 4), {"weight": 1})  # type: ignore[dict-item]
+        flops(layer, torch.zeros(1, 4), masks={"weight": 1})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match=r"^masks\['weight'\]=torch.float32 \(2, 4\): must be a bool tensor"):
-        flops(layer, torch.zeros(1, 4), {"weight": layer.weight})  # scores, say: all of them would count as active
+        flops(layer, torch.zeros(1, 4), masks={"weight": layer.weight})  # scores, say: all would count as active
     mask = torch.ones(2, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"^masks\['_orig_mod.weight'\]: 'weight' is the same tensor and has a mask"):
-        flops(layer, torch.zeros(1, 4), {"weight": mask, "_orig_mod.weight": ~mask})
+        flops(layer, torch.zeros(1, 4), masks={"weight": mask, "_orig_mod.weight": ~mask})
     with pytest.raises(ValueError, match=r"^masks=Linear: must map parameter names to masks"):
-        flops(layer, torch.zeros(1, 4), layer)  # type: ignore[arg-type]
+        flops(layer, torch.zeros(1, 4), masks=layer)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^sparsifier=dict: must be what granet.sparsify returned; .* masks="):
+        flops(layer, torch.zeros(1, 4), {"weight": mask})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Identity"):
         flops(nn.Identity(), torch.zeros(1, 4))
     with pytest.raises(ValueError, match=r"^model=str: must be a torch.nn.Module"):
@@ -316,10 +318,10 @@ def test_weights_that_lie_in_one_buffer_have_masks_of_their_own() -> None:
     model[0].weight = nn.Parameter(buffer[10:22].view(3, 4))
     model[1].weight = nn.Parameter(buffer[22:28].view(2, 3))
     masks = {"0.weight": (torch.arange(12) >= 5).view(3, 4), "1.weight": (torch.arange(6) >= 2).view(2, 3)}
-    assert [row.sparse for row in flops(model, torch.zeros(1, 4), masks).rows] == [2 * 7, 2 * 4]
+    assert [row.sparse for row in flops(model, torch.zeros(1, 4), masks=masks).rows] == [2 * 7, 2 * 4]
     row = torch.cat([torch.ones(5, dtype=torch.bool), *(mask.flatten() for mask in masks.values())])
     parts = {"0.weight": row[5:17].view(3, 4), "1.weight": row[17:].view(2, 3)}  # and masks in one row
-    assert flops(model, torch.zeros(1, 4), parts) == flops(model, torch.zeros(1, 4), masks)
+    assert flops(model, torch.zeros(1, 4), masks=parts) == flops(model, torch.zeros(1, 4), masks=masks)
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)

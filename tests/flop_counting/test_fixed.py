@@ -27,7 +27,7 @@ FIXED = {
 def test_what_no_mask_shrinks(kind: str) -> None:
     module, expected = FIXED[kind]
     model = nn.Sequential(nn.Conv2d(3, 4, 1), module)
-    report = flops(model, torch.zeros(2, 3, 6, 6), {"0.weight": (torch.arange(12) < 6).view(4, 3, 1, 1)})
+    report = flops(model, torch.zeros(2, 3, 6, 6), masks={"0.weight": (torch.arange(12) < 6).view(4, 3, 1, 1)})
     fixed = {(fixed.name, fixed.kind): fixed.flops for fixed in report.fixed}
     assert fixed == {("0", "bias"): 2 * 4 * 36, ("1", kind): expected}
     products = 2 * 72 * 12

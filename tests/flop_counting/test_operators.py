@@ -38,7 +38,7 @@ FUNCTIONS = {
 def test_functions_with_parameters(kit: Kit, name: str, device: str) -> None:
     function, shape, given, macs = FUNCTIONS[name]
     model, mask = kit.Apply(function, torch.ones(shape)), kit.half(*shape)
-    report = flops(model.to(device), torch.zeros(given, device=device), {"a": mask})
+    report = flops(model.to(device), torch.zeros(given, device=device), masks={"a": mask})
     assert (report.dense, len(report.rows), report.unknown) == (2 * macs, 1, ())
     row = report.rows[0]
     assert (row.name, row.parameter, row.shape, row.weights, row.active) == (
@@ -55,11 +55,11 @@ def test_a_part_of_a_weight_counts_its_own_part_of_the_mask(kit: Kit) -> None:
     mask = torch.zeros(6, 4, dtype=torch.bool)
     mask[0], mask[2, 0], mask[3:] = True, True, True  # 4, 0, 1 and 12 in rows 0, 1, 2 and 3 to 5
     model = kit.Apply(lambda m, x: F.linear(x, m.a[:3]), torch.ones(6, 4))
-    assert flops(model, torch.zeros(5, 4), {"a": mask}).sparse == 2 * 5 * 5
+    assert flops(model, torch.zeros(5, 4), masks={"a": mask}).sparse == 2 * 5 * 5
     model = kit.Apply(lambda m, x: F.linear(x, (m.a * 2)[1:3]), torch.ones(6, 4))
-    assert flops(model, torch.zeros(5, 4), {"a": mask}).sparse == 2 * 5 * 1
+    assert flops(model, torch.zeros(5, 4), masks={"a": mask}).sparse == 2 * 5 * 1
     model = kit.Apply(lambda m, x: F.linear(x[:, :3], m.a.T.contiguous()[:, :3]), torch.ones(6, 4))
-    assert flops(model, torch.zeros(5, 4), {"a": mask}).sparse == 2 * 5 * 5
+    assert flops(model, torch.zeros(5, 4), masks={"a": mask}).sparse == 2 * 5 * 5
 
 
 def test_a_mask_in_another_memory_layout(kit: Kit) -> None:
@@ -67,13 +67,13 @@ def test_a_mask_in_another_memory_layout(kit: Kit) -> None:
     mask = torch.zeros(4, 3, 2, 2, dtype=torch.bool)
     mask[:, 0] = True
     model = kit.Apply(lambda m, x: F.conv2d(x[:, :1], m.a[:, :1]), weight)
-    assert flops(model, torch.zeros(1, 3, 2, 2), {"a": mask}).sparse == 2 * 16
+    assert flops(model, torch.zeros(1, 3, 2, 2), masks={"a": mask}).sparse == 2 * 16
 
 
 def test_one_weight_both_ways(kit: Kit) -> None:
     """A tied autoencoder."""
     model = kit.Apply(lambda m, x: F.linear(F.linear(x, m.a), m.a.T), torch.ones(3, 4))
-    (row,) = flops(model, torch.zeros(5, 4), {"a": kit.half(3, 4)}).rows
+    (row,) = flops(model, torch.zeros(5, 4), masks={"a": kit.half(3, 4)}).rows
     assert (row.weights, row.active, row.dense, row.sparse) == (12, 6, 2 * 5 * 24, 2 * 5 * 12)
 
 
@@ -82,7 +82,7 @@ def test_weights_put_together_count_by_their_values(kit: Kit) -> None:
     a[0] = 0
     model = kit.Apply(lambda m, x: F.linear(x, torch.cat([m.a, m.b])), a, b)
     for masks in (None, {"a": a != 0}):
-        (row,) = flops(model, torch.zeros(5, 4), masks).rows
+        (row,) = flops(model, torch.zeros(5, 4), masks=masks).rows
         assert (row.weights, row.active, row.dense, row.sparse) == (20, 16, 200, 160)
 
 
@@ -130,7 +130,7 @@ def test_a_buffer_is_not_the_weight_where_a_parameter_is_multiplied() -> None:
     mask[:, 0] = True
     model.get_parameter(name).mul_(mask)
     x = torch.ones(3, 4)
-    reports = flops(model, x), flops(model, x, {name: mask}), flops(model, x, {}).with_active({name: 5})
+    reports = flops(model, x), flops(model, x, masks={name: mask}), flops(model, x, masks={}).with_active({name: 5})
     assert [report.sparse for report in reports] == [2 * (5 + 3 * 5 + 5)] * 3
 
 
@@ -201,7 +201,7 @@ def attention(device: str, need_weights: bool, cross: bool) -> FlopsReport:
     mask = torch.zeros(24, 8, dtype=torch.bool)
     mask[:8], mask[8] = True, True  # all of the queries' projection, an eighth of the keys', none of the values'
     x = torch.zeros(2, 5, 8, device=device)
-    return flops(Net().to(device), x, {"attend.in_proj_weight": mask})
+    return flops(Net().to(device), x, masks={"attend.in_proj_weight": mask})
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -230,7 +230,7 @@ def test_recurrent_layers(kit: Kit, kind: type[nn.RNNBase], gates: int, device: 
     model = kind(8, 6, num_layers=2, bidirectional=True, batch_first=True, device=device)
     x = torch.zeros(3, 5, 8, device=device)
     mask = kit.half(gates * 6, 6)
-    report = flops(model, x, {"weight_hh_l0": mask})
+    report = flops(model, x, masks={"weight_hh_l0": mask})
     weights = 2 * gates * 6 * (8 + 6) + 2 * gates * 6 * (12 + 6)
     assert report.dense == 2 * 15 * weights
     assert report.sparse == report.dense - 2 * 15 * mask.numel() // 2
@@ -244,7 +244,7 @@ def test_packed_sequences_are_one_input_of_as_many_steps_as_they_have() -> None:
 
 def test_bilinear(kit: Kit) -> None:
     model, mask = nn.Bilinear(3, 4, 5), kit.half(5, 3, 4)
-    report = flops(model, (torch.zeros(2, 3), torch.zeros(2, 4)), {"weight": mask})
+    report = flops(model, (torch.zeros(2, 3), torch.zeros(2, 4)), masks={"weight": mask})
     assert report.dense == 2 * 2 * (5 * 3 * 4 + 5 * 4)  # x W, then its product with y
     assert report.sparse == 2 * 2 * (5 * 3 * 4 // 2 + 5 * 4)
 
@@ -268,7 +268,7 @@ def test_attention_of_other_devices(kit: Kit, operator: Callable[[Tensor], tuple
 
 def test_a_linear_layer_fused_with_its_activation(kit: Kit) -> None:
     model = kit.Apply(lambda m, x: torch.ops.aten._addmm_activation(m.b, x, m.a.T), torch.ones(4, 8), torch.ones(4))
-    report = flops(model, torch.zeros(3, 8), {"a": kit.half(4, 8)})
+    report = flops(model, torch.zeros(3, 8), masks={"a": kit.half(4, 8)})
     assert (report.dense, report.sparse, report.fixed_by_kind["bias"]) == (2 * 3 * 32, 2 * 3 * 16, 3 * 4)
 
 
@@ -290,7 +290,7 @@ def test_recurrence_of_cudnn(kit: Kit) -> None:
             out: Tensor = torch.ops.aten._cudnn_rnn(x, weights, 4, None, hidden, hidden, *sizes, *flags)[0]
             return out
 
-    report = flops(Layer().to("meta"), torch.zeros(5, 3, 8, device="meta"), {"weights.hh": kit.half(24, 6)})
+    report = flops(Layer().to("meta"), torch.zeros(5, 3, 8, device="meta"), masks={"weights.hh": kit.half(24, 6)})
     assert [(row.name, row.dense, row.sparse) for row in report.rows] == [
         ("weights.ih", 2 * 15 * 192, 2 * 15 * 192),
         ("weights.hh", 2 * 15 * 144, 2 * 15 * 72),

@@ -19,7 +19,7 @@ def report() -> FlopsReport:
     model = nn.Sequential(
         nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 12)
     )
-    return flops(model, torch.zeros(1, 3, 6, 6), {"0.weight": torch.arange(54).view(2, 3, 3, 3) < 9})
+    return flops(model, torch.zeros(1, 3, 6, 6), masks={"0.weight": torch.arange(54).view(2, 3, 3, 3) < 9})
 
 
 def test_other_active_counts(report: FlopsReport) -> None:

@@ -101,7 +101,7 @@ def train(method: granet.Method, steps: int) -> tuple[granet.Sparsifier, Trainin
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=steps)
     training, passes = TrainingFlops.of(report, sparsifier), []
     for _ in range(steps):
-        passes.append(flops(model, image, sparsifier.masks).sparse)
+        passes.append(flops(model, image, masks=sparsifier.masks).sparse)
         model(image).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -181,11 +181,11 @@ def test_training_flops_count_the_dense_gradients_that_are_read(name: str, field
     """Noise in a gradient that is not counted must change nothing, and in one that is counted, something."""
     method = create(name, **fields)
     run = Run(method)
-    report = flops(run.model, batch(0)[0], {})
+    report = flops(run.model, batch(0)[0], masks={})
     cost = TrainingFlops.of(report, run.sparsifier)
     passes = []
     for _ in range(STEPS):
-        passes.append(flops(run.model, batch(0)[0], run.sparsifier.masks).sparse)
+        passes.append(flops(run.model, batch(0)[0], masks=run.sparsifier.masks).sparse)
         run.train(1)
     updates = [record.step for record in run.sparsifier.history]
     every_step = set(range(1, STEPS + 1))

@@ -37,7 +37,7 @@ def test_a_state_is_loaded_and_training_goes_on() -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, granet.GraNet(**FIELDS), total_steps=10)
-    masks = granet.load(FILES / "packed.safetensors", model)
+    masks = granet.load(model, FILES / "packed.safetensors")
     sparsifier.load_state_dict(torch.load(FILES / "state.pt", weights_only=True))
     assert sparsifier.step == 5
     assert all(torch.equal(sparsifier.masks[name], mask) for name, mask in masks.items())

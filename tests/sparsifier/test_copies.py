@@ -162,7 +162,7 @@ def test_an_average_becomes_sparse_as_the_readme_says(kit: Kit, tmp_path: Path) 
     run = start(kit)
     average = averaged(kit, run)
     with pytest.raises(ValueError, match="not zero everywhere outside the mask"):
-        granet.save(tmp_path / "average.safetensors", average.module, run[2])
+        granet.save(average.module, tmp_path / "average.safetensors", run[2])
     for name, mask in run[2].masks.items():
         exec(statement, {"weight": average.module.get_parameter(name), "mask": mask})
-    granet.save(tmp_path / "average.safetensors", average.module, run[2])
+    granet.save(average.module, tmp_path / "average.safetensors", run[2])

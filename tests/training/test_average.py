@@ -126,4 +126,4 @@ def test_dropped_filters_leave_nothing_to_compute_in_the_average_either(data: Im
         assert not training.final_model.get_parameter(name)[~mask].any()
     image = torch.zeros(1, 1, 8, 8)
     assert last.flops == pytest.approx(granet.flops(training.final_model, image).ratio, rel=1e-3)
-    assert last.flops < granet.flops(training.final_model, image, training.sparsifier.masks).ratio
+    assert last.flops < granet.flops(training.final_model, image, masks=training.sparsifier.masks).ratio

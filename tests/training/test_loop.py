@@ -245,7 +245,7 @@ def test_training_flops_are_counted_as_training_goes(data: ImageSet) -> None:
     records = list(gradual.epochs())
     assert records[-1].flops < records[0].flops < 1 and last.flops < records[-1].train_flops < 1
     assert gradual.summary().train_flops == records[-1].train_flops
-    expected = granet.flops(gradual.model, torch.zeros(1, 1, 8, 8), gradual.sparsifier.masks).ratio
+    expected = granet.flops(gradual.model, torch.zeros(1, 1, 8, 8), masks=gradual.sparsifier.masks).ratio
     assert gradual.summary().flops_ratio == pytest.approx(expected)
 
 

@@ -1,7 +1,7 @@
 """Packed sparse files: a model's state with the zeros left out, as safetensors.
 
-    granet.save("model.safetensors", model, sparsifier)
-    masks = granet.load("model.safetensors", model)
+    granet.save(model, "model.safetensors", sparsifier)
+    masks = granet.load(model, "model.safetensors")
 
 Only the active elements of a sparse weight are stored, with a code that says where they are. The file comes back bit
 for bit, masks included. Loading needs nothing of granet but this package and the small modules it imports;
@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -38,22 +37,15 @@ from granet.checkpoint.layout import (
 from granet.checkpoint.mask_codes import MaskCode, decode_mask, encode_mask
 from granet.checkpoint.model_state import first_names, model_state
 from granet.checkpoint.safetensors_file import DTYPE_NAMES, read_bytes, read_header, read_rows, shown, write_file
-from granet.given_masks import check_masks
+from granet.given_masks import Masked, check_masks, given_masks
 from granet.weights import plain_name
 
 _CODE_COST = 16  # the most bytes by which a code lengthens the compressed table
 
 
-class Masked(Protocol):
-    """What is read of a sparsifier."""
-
-    @property
-    def masks(self) -> Mapping[str, Tensor]: ...
-
-
 def save(
-    path: str | os.PathLike[str],
     model: nn.Module,
+    path: str | os.PathLike[str],
     sparsifier: Masked | None = None,
     *,
     masks: Mapping[str, Tensor] | None = None,
@@ -70,17 +62,12 @@ def save(
     """
     if dtype not in (None, torch.bfloat16):
         raise ValueError(f"dtype={dtype!r}: must be torch.bfloat16, or None to keep every bit")
-    if sparsifier is not None and masks is not None:
-        raise ValueError("masks: must be left out when a sparsifier is given")
-    if sparsifier is not None and not hasattr(sparsifier, "masks"):
-        raise ValueError(f"sparsifier={type(sparsifier).__name__}: must be what granet.sparsify returned")
+    cure = "; the sparsifier's remove() makes it so, as finish() does for vd; multiply a moving average by masks"
+    masks = given_masks(sparsifier, masks)
+    _check_order(model, "granet.save(model, path, sparsifier)")
     state = model_state(model)
     firsts = first_names(state)
-    if sparsifier is None:
-        found = _masks_by_first_name(masks, state, firsts)
-    else:
-        cure = "; the sparsifier's remove() makes it so, as finish() does for vd; multiply a moving average by masks"
-        found = _masks_by_first_name(sparsifier.masks, state, firsts, cure)
+    found = _masks_by_first_name(masks, state, firsts, cure if sparsifier is not None else "")
     weights = {plain_name(name) for name, weight in model.named_parameters() if weight.ndim > 1}
 
     table: Table = {}
@@ -99,13 +86,14 @@ def save(
     write_file(Path(path), rows)
 
 
-def load(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Tensor]:
+def load(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """Read a packed file into `model` and return the masks that were saved with it, by parameter name.
 
     Names, shapes and dtypes must be those of the model. ValueError if they are not or if the file is damaged; the model
     is then as it was. Masks are bool tensors on the devices of their weights; a sparsifier that is already attached is
     not told.
     """
+    _check_order(model, "granet.load(model, path)")
     state = model_state(model)
     for name, tensor in state.items():
         sides = zip(tensor.shape, tensor.stride(), strict=True)
@@ -127,6 +115,12 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Ten
     """
     with _naming(os.fspath(path)):
         return _read(path, None)
+
+
+def _check_order(model: nn.Module, call: str) -> None:
+    """ValueError for a path where the model belongs: it came first once."""
+    if isinstance(model, str | os.PathLike):
+        raise ValueError(f"model={os.fspath(model)!r}: must be a torch.nn.Module; the model comes first, {call}")
 
 
 def _read(

@@ -34,6 +34,7 @@ from granet.flop_counting.fixed import FIXED, FREE, SOFTMAX, base_name, elementw
 from granet.flop_counting.products import BIASES, PRODUCTS, Product, attention_scores
 from granet.flop_counting.provenance import Provenance, Weight
 from granet.flop_counting.report import FixedFlops, FlopsReport, LayerFlops
+from granet.given_masks import Masked, given_masks
 from granet.model_inputs import arguments
 from granet.probe.undisturbed import undisturbed
 from granet.weights import plain_name
@@ -42,6 +43,8 @@ from granet.weights import plain_name
 def flops(
     model: nn.Module,
     example_input: Tensor | tuple[Any, ...] | Mapping[str, Any],
+    sparsifier: Masked | None = None,
+    *,
     masks: Mapping[str, Tensor] | None = None,
 ) -> FlopsReport:
     """Count the FLOPs of `model(example_input)` by running it once, without gradients and in eval mode.
@@ -51,8 +54,9 @@ def flops(
     PackedSequence, as one argument), a mapping as keyword arguments. On the `meta` device nothing is computed or
     stored.
 
-    `masks` maps parameter names to boolean tensors, as `Sparsifier.masks` does; a weight without a mask counts as
-    dense. With `masks=None` a weight is active if it is not zero (on `meta`, always). The model is left as it was.
+    The masks of `sparsifier` say which weights are active, or `masks`, boolean tensors by the names of parameters; a
+    weight without a mask counts as dense. With neither, a weight is active if it is not zero (on `meta`, always). The
+    model is left as it was.
 
     >>> report = flops(nn.Conv2d(3, 8, 3, padding=1), torch.zeros(1, 3, 4, 4))
     >>> report.dense == 2 * (4 * 4) * (8 * 3 * 3 * 3)
@@ -64,7 +68,7 @@ def flops(
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ValueError(f"model: {name!r} has no shape yet; run one forward pass before counting")
-    provenance = Provenance(model, masks)
+    provenance = Provenance(model, given_masks(sparsifier, masks))
     inputs = _tensors(example_input)
     if any(tensor.is_nested for tensor in inputs):
         raise ValueError("example_input: has a nested tensor, which cannot be counted; give one of one shape, padded")

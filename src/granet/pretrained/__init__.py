@@ -82,7 +82,7 @@ def load_from(folder: Path, name: str) -> nn.Module:
     if found != entry.sha256:
         raise ValueError(f"{path}: is not the file that {INDEX} names, its SHA-256 is another")
     model = create_model(entry.model, num_classes=entry.classes, in_channels=entry.channels)
-    load(path, model)
+    load(model, path)
     return model.eval()
 
 

@@ -65,10 +65,10 @@ def publish(
     masks = {layer.name: layer.weight != 0 for layer in find_layers(model)}
     path = folder / f"{name}.safetensors"
     with atomic(path) as temporary:
-        save(temporary, model, masks=masks, dtype=dtype)
+        save(model, temporary, masks=masks, dtype=dtype)
         if (size := temporary.stat().st_size) > LIMIT:
             raise ValueError(f"run={str(run)!r}: its packed file takes {size:,} bytes, at most {LIMIT:,} are allowed")
-        load_packed(temporary, packed)
+        load_packed(packed, temporary)
         entry = Pretrained(
             name=name,
             file=path.name,

@@ -23,7 +23,7 @@ class Cost:
         self, recipe: Recipe, data: Data, model: nn.Module, sparsifier: Sparsifier | None, base_steps: int
     ) -> None:
         device = next(model.parameters()).device
-        self._report = flops(model, torch.zeros(1, *data.shape, device=device), {})
+        self._report = flops(model, torch.zeros(1, *data.shape, device=device), masks={})
         self._share = _share_of_full_width(recipe, data, self._report)
         self._sparsifier = sparsifier
         self._training = TrainingFlops.of(self._report, sparsifier) if sparsifier else None

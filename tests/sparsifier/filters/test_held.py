@@ -152,7 +152,8 @@ def test_counts_are_those_of_filters(kit: Kit, name: str) -> None:
 def test_flops_reflect_it(kit: Kit, name: str) -> None:
     model = kit.make(name)
     sparsifier = kit.static(model, name)
-    by_filter, in_use = (granet.flops(model, kit.images(1), masks) for masks in (sparsifier.masks, sparsifier.in_use))
+    by_filter = granet.flops(model, kit.images(1), sparsifier)
+    in_use = granet.flops(model, kit.images(1), masks=sparsifier.in_use)
     assert in_use.sparse == granet.flops(model, kit.images(1)).sparse < by_filter.sparse
     if name == "vgg":
         row = next(row for row in in_use.rows if row.name == "4")
@@ -168,8 +169,8 @@ def test_files_are_smaller_and_come_back(kit: Kit, tmp_path: Path) -> None:
     sizes = []
     for number, masks in enumerate((sparsifier.masks, sparsifier.in_use, None)):
         path, twin = tmp_path / str(number), create_model("digits_net", num_classes=10, in_channels=1)
-        granet.save(path, model, masks=masks)
-        back = granet.load(path, twin)
+        granet.save(model, path, masks=masks)
+        back = granet.load(twin, path)
         assert set(back) == set(masks or ()) and all(
             torch.equal(back[name], mask) for name, mask in (masks or {}).items()
         )
@@ -183,7 +184,7 @@ def test_names_are_those_of_the_model_as_given(kit: Kit) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sparsifier = kit.static(model, "vgg")  # type: ignore[arg-type]
-    assert granet.flops(model, kit.images(1), sparsifier.in_use).ratio < 0.5  # type: ignore[arg-type]
+    assert granet.flops(model, kit.images(1), masks=sparsifier.in_use).ratio < 0.5  # type: ignore[arg-type]
     assert {"13.weight", "1.bias"} <= set(sparsifier.in_use)
 
 
