@@ -114,7 +114,7 @@ FIXED: dict[str, tuple[str, Price]] = {
     **dict.fromkeys(aten("upsample_trilinear3d grid_sampler_3d"), ("interpolation", _each_output(16))),
     **dict.fromkeys(aten("upsample_bicubic2d _upsample_bicubic2d_aa"), ("interpolation", _each_output(32))),
     **dict.fromkeys(
-        aten("_thnn_fused_lstm_cell _thnn_fused_gru_cell native_dropout addr complex polar"),
+        aten("_thnn_fused_lstm_cell _thnn_fused_gru_cell native_dropout addr complex polar floor_divide"),
         ("elementwise", _each_input(1)),
     ),
 }
@@ -136,7 +136,7 @@ FREE = frozenset(
         "_pack_padded_sequence _pad_packed_sequence index_copy index_fill nonzero "
         # looking at elements, choosing among them
         "max min argmax argmin sort topk argsort kthvalue any all equal unique_dim _unique2 _local_scalar_dense "
-        "bucketize searchsorted is_nonzero _assert_async _assert_tensor_metadata count_nonzero "
+        "bucketize searchsorted histc bincount aminmax is_nonzero _assert_async _assert_tensor_metadata count_nonzero "
         # drawing numbers
         "uniform normal bernoulli random exponential rand_like randn_like randint_like multinomial"
     )

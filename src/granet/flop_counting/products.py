@@ -92,6 +92,8 @@ def _unsqueezed(tensor: Tensor, dims: Sequence[int]) -> list[int]:
 PRODUCTS: dict[str, Formula] = {
     **dict.fromkeys(aten("convolution _convolution convolution_overrideable"), _convolution),
     **dict.fromkeys(aten("mm bmm mv dot vdot _int_mm _scaled_mm"), _matrix_product(0, 1)),
+    # each row by the matrix of one expert; which rows go to which is not seen, so the mean density of all is assumed
+    **dict.fromkeys(("aten::_grouped_mm", "transformers::grouped_mm_fallback"), _matrix_product(0, 1)),
     **dict.fromkeys(aten("addmm addmv baddbmm addbmm _addmm_activation _sparse_addmm"), _matrix_product(1, 2)),
     **dict.fromkeys(
         aten(
