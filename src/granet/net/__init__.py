@@ -1,6 +1,7 @@
 """All sparse weights of a model: the moves that methods make, the masks these propose, and the same under a pattern."""
 
+from granet.net.change import Change
 from granet.net.pattern_net import make_net
 from granet.net.sparse_net import Scope, SparseNet
 
-__all__ = ["Scope", "SparseNet", "make_net"]
+__all__ = ["Change", "Scope", "SparseNet", "make_net"]

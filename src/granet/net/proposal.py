@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from granet.distributions import least
+from granet.net.change import Change, intersect
 from granet.patterns import SINGLE, Units
 from granet.probe import Probe
 from granet.scores import Score, gradient, magnitude
@@ -26,8 +27,8 @@ class ProposedMasks:
     counts are int64 tensors on the device, one entry for each layer, so that proposing and committing never make the
     host wait.
 
-    Moves change the proposal alone. Until :meth:`commit` writes it into the layers' masks, these still tell what was
-    active at first, or, after :meth:`zero_pruned`, what of that has never been off.
+    Moves change the proposal alone, and :meth:`commit` returns it as a value: the layers' masks tell what was active at
+    first until that value is written.
     """
 
     def __init__(self, layers: Sequence[SparseLayer], floor: int = 1) -> None:
@@ -54,17 +55,12 @@ class ProposedMasks:
 
     # A proposal is opened at a mask update, changed by the method's moves, then committed.
 
-    def open(
-        self, draw: int, movable: Sequence[SparseLayer], accept: Tensor, zero: Callable[[], None] = lambda: None
-    ) -> None:
+    def open(self, draw: int, movable: Sequence[SparseLayer], accept: Tensor) -> None:
         """Begin a proposal from the present masks; only ``movable`` layers may change in it.
 
         Where ``accept`` (a bool tensor without dimensions) is false, no move changes anything: the device decides
-        whether there is an update, and the host need not know. ``zero`` brings the weights and the optimizer's state in
-        line with the masks; :meth:`commit` calls it if the method called :meth:`zero_pruned`.
+        whether there is an update, and the host need not know.
         """
-        self._zero = zero
-        self._zeroes_pruned = False
         self.draw = draw
         """The number of this proposal, for random scores."""
         self.accept = accept
@@ -72,53 +68,53 @@ class ProposedMasks:
         all_move = len(movable) == len(self.layers)
         self._index = None if all_move else constant([layer.index for layer in movable], self.device)
         masks = self._flat_masks
-        self._masks = masks if all_move else [masks[layer.index] for layer in movable]  # written to by commit()
+        self._masks = masks if all_move else [masks[layer.index] for layer in movable]
         self._proposed: Sequence[Tensor] = self._present()
         self.counts = self.of_movable(self.active)
         """Active weights of each movable layer, as proposed."""
         self._thinning: tuple[Score, Ranking] | None = None
         """A selection that was put off: the proposed weights, ranked by a score, still to be thinned to ``counts``."""
+        self._survivors: Sequence[Tensor] = ()
+        """The weights that no :meth:`zero_pruned` found switched off; empty if there was none."""
+        self._moved: Sequence[Tensor] = ()
         self.pruned = self.regrown = constant(0, self.device)
 
     @torch.no_grad()
-    def commit(self) -> bool:
-        """Write the proposal into the masks, in place; returns whether weights and optimizer state match already."""
+    def commit(self) -> Change:
+        """End the proposal; the net counts its weights as active from now on."""
         self._finish_thinning()
-        if self._zeroes_pruned:
-            self._narrow_masks()
-            self._zero()  # by the masks of the layers, which are not the proposed ones yet
-        _change(self._masks, self._weight_by_weight(), Tensor.copy_, torch._foreach_copy_)
+        masks = self._weight_by_weight()
+        if self._survivors:
+            intersect(self._survivors, masks)
+        change = Change(self.movable, self._masks, masks, self._survivors or masks, self._moved)
         lost = self.of_movable(self.active).sum() - self.counts.sum()
         self.pruned = torch.maximum(self.pruned, lost)  # what drop() and remove() took and no move gave back
         if self._index is None:
             self.active = self.counts
         else:
             self.active = self.active.index_copy(0, self._index, self.counts)
-        del self._masks, self._proposed, self._zero
         if self._tracks_ever_active:
-            for layer in self.movable:
-                layer.memory["ever_active"].logical_or_(layer.mask)
-        return self._zeroes_pruned
+            for layer, mask in zip(self.movable, masks, strict=True):
+                layer.memory["ever_active"].logical_or_(mask.view(layer.weight.shape))
+        del self._masks, self._proposed, self._survivors, self._moved
+        return change
 
     @torch.no_grad()
     def zero_pruned(self) -> None:
-        """Let the weights switched off so far become zero: one that comes back in this proposal starts afresh.
+        """Let the weights switched off so far start afresh even if they come back in this proposal.
 
-        This happens in :meth:`commit`. Until then weights keep their values, and scores see those.
+        Nothing is written yet: weights keep their values, and scores see those.
         """
         if self._thinning is not None:
             self._thinning[1].select(self.counts)  # without finishing it: a later move may thin further
-        self._narrow_masks()
-        self._zeroes_pruned = True
+        if self._survivors:
+            intersect(self._survivors, self._weight_by_weight())
+        else:
+            self._survivors = flat_copies(self._weight_by_weight())
 
-    def _narrow_masks(self) -> None:
-        """Take what the proposal has off now out of the layers' masks: these are then of weights never off so far."""
-        _change(self._masks, self._weight_by_weight(), Tensor.logical_and_, torch._foreach_mul_)
-
-    def _check_masks_of_the_start(self) -> None:
-        """ValueError if the masks of the layers no longer are those that this proposal began with."""
-        if self._zeroes_pruned:
-            raise ValueError("net: below() and mean_size() must come before zero_pruned(), it changes what they read")
+    def move_weights(self, values: Sequence[Tensor]) -> None:
+        """Give the weights of the movable layers these values, before those that do not survive become zero."""
+        self._moved = values
 
     @property
     def room(self) -> Tensor:
@@ -275,16 +271,6 @@ def check_numbers(layer: SparseLayer, values: Tensor, accept: Tensor) -> None:
             "lower the learning rate or clip the gradients"
         )
     raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must not be NaN")
-
-
-def _change(
-    masks: Sequence[Tensor], by: Sequence[Tensor], one: Callable[..., Any], several: Callable[..., Any]
-) -> None:
-    """Change masks in place by others, which are flat: all as one, if both lie in rows."""
-    if isinstance(masks, Row) and isinstance(by, Row):
-        one(masks.whole, by.whole)
-    else:
-        several(list(masks), [other.view(mask.shape) for other, mask in zip(by, masks, strict=True)])
 
 
 def flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -179,7 +179,6 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def below(self, threshold: Tensor) -> Tensor:
         """Weights of each layer that were active at the start of this proposal and lie below ``threshold`` in size."""
-        self._check_masks_of_the_start()
         small = (
             (scores.abs() < threshold.to(scores.device)) & self._by_unit(layer, layer.mask)
             for layer, scores in zip(self.movable, self._scores(magnitude), strict=True)
@@ -189,7 +188,6 @@ class SparseNet(ProposedMasks):
     @torch.no_grad()
     def mean_size(self, score: Score) -> Tensor:
         """The mean absolute score of the weights of each layer that were active at the start of this proposal."""
-        self._check_masks_of_the_start()
         sums = [
             torch.where(self._by_unit(layer, layer.mask), scores, 0).abs().sum(dtype=torch.float64).to(self.device)
             for layer, scores in zip(self.movable, self._scores(score), strict=True)

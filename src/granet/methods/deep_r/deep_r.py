@@ -66,7 +66,8 @@ class DeepR(Method):
         return clock.step % self.log_every == 0
 
     def update(self, net: SparseNet, clock: Clock) -> None:
-        crossed = walk(net, self.l1, self.noise)
+        moved, crossed = walk(net, self.l1, self.noise)
+        net.move_weights(moved)
         gone = net.remove(crossed)
         net.zero_pruned()  # a weight that is drawn again at once starts without momentum
         net.grow(gone, random)

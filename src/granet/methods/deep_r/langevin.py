@@ -23,36 +23,36 @@ def fix_signs(net: SparseNet) -> None:
 
 
 @torch.no_grad()
-def walk(net: SparseNet, l1: float, noise: float) -> list[Tensor]:
-    r"""Move the active weights as Algorithm 1 of Bellec et al. (2018) does, beyond the gradient step just taken.
+def walk(net: SparseNet, l1: float, noise: float) -> tuple[list[Tensor], list[Tensor]]:
+    r"""Where the active weights move as Algorithm 1 of Bellec et al. (2018) does, beyond the gradient step just taken.
 
     .. math:: \theta \leftarrow \theta - \eta \alpha + \sqrt{2 \eta T} \nu, \qquad w = s \theta
 
     with the learning rate eta, the L1 coefficient alpha, the fixed sign s and nu from N(0, 1). The temperature is
     T = eta * noise^2 / 2, so that the noise is eta * noise * nu, as in the authors' code.
 
-    Returns, for each layer, where theta (its mean over a unit) fell below zero. Those weights are now zero, as if newly
-    grown.
+    Returns, for each layer, the weights as moved, and where theta (its mean over a unit) falls below zero.
     """
-    return [_walk(net, layer, l1, noise) for layer in net.movable]
+    moved, crossed = zip(*(_walk(net, layer, l1, noise) for layer in net.movable), strict=True)
+    return list(moved), list(crossed)
 
 
-def _walk(net: SparseNet, layer: SparseLayer, l1: float, noise: float) -> Tensor:
-    weight, accept, key = layer.weight, net.accept.to(layer.mask.device), (layer.seed, layer.index, net.draw, _NOISE)
+def _walk(net: SparseNet, layer: SparseLayer, l1: float, noise: float) -> tuple[Tensor, Tensor]:
+    weight, accept, key = (
+        layer.weight.detach(),
+        net.accept.to(layer.mask.device),
+        (layer.seed, layer.index, net.draw, _NOISE),
+    )
     if _by_kernel(net, layer) and not isinstance(layer.rate, Tensor):
         from granet.methods.deep_r import langevin_triton
 
         both = salts((*key, 0)), salts((*key, 1))
-        return langevin_triton.walk(
-            weight.detach(), layer.mask, layer.memory["sign"], accept, both, layer.rate, l1, noise
-        )
+        return langevin_triton.walk(weight, layer.mask, layer.memory["sign"], accept, both, layer.rate, l1, noise)
     active = layer.mask & accept
     sign = layer.memory["sign"].to(weight.dtype).mul_(2).sub_(1)
     change = normal_noise(weight, key).mul_(noise).sub_(sign * l1)
-    weight.add_(change.mul_(layer.rate).mul_(active).to(weight.dtype))
-    crossed = (net.units.mean(layer, weight * sign) < 0).logical_and_(active)
-    weight.masked_fill_(crossed, 0)
-    return crossed
+    moved = weight + change.mul_(layer.rate).mul_(active).to(weight.dtype)
+    return moved, (net.units.mean(layer, moved * sign) < 0).logical_and_(active)
 
 
 def _by_kernel(net: SparseNet, layer: SparseLayer) -> bool:

@@ -12,7 +12,7 @@ from granet.keyed_noise import Salts
 
 
 @triton.jit(do_not_specialize=("first", "second", "third", "fourth"))
-def _walk(weights, masks, signs, accept, crossed, first, second, third, fourth, rate, l1, noise, numel,
+def _walk(weights, masks, signs, accept, walked, crossed, first, second, third, fourth, rate, l1, noise, numel,
           BLOCK: tl.constexpr):  # fmt: skip
     position = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = position < numel
@@ -23,7 +23,7 @@ def _walk(weights, masks, signs, accept, crossed, first, second, third, fourth, 
     normal = radius * tl.cos(6.283185307179586 * uniform(position, third, fourth))
     moved = tl.where(active, weight + (normal * noise - sign * l1) * rate, weight)
     crosses = active & (moved * sign < 0)
-    tl.store(weights + position, tl.where(crosses, 0.0, moved), mask=there)
+    tl.store(walked + position, moved, mask=there)
     tl.store(crossed + position, crosses.to(tl.uint8), mask=there)
 
 
@@ -36,11 +36,13 @@ def walk(
     rate: float,
     l1: float,
     noise: float,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """For a float32 weight, a mask and signs that lie alike in memory, where positions are counted."""
-    crossed = torch.empty_like(mask)
-    bytes_of = [tensor.view(torch.uint8) for tensor in (mask, sign, accept, crossed)]
+    moved, crossed = torch.empty_like(weight), torch.empty_like(mask)
+    bytes_of = [tensor.view(torch.uint8) for tensor in (mask, sign, accept)]
     numbers = *salts[0], *salts[1], rate, l1, noise, weight.numel()
     with torch.cuda.device_of(weight):
-        _walk[(triton.cdiv(weight.numel(), BLOCK),)](weight, *bytes_of, *numbers, BLOCK)
-    return crossed
+        _walk[(triton.cdiv(weight.numel(), BLOCK),)](
+            weight, *bytes_of, moved, crossed.view(torch.uint8), *numbers, BLOCK
+        )
+    return moved, crossed
