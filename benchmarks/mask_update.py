@@ -33,6 +33,7 @@ from torch import Tensor
 
 import granet
 from granet.models import create_model
+from granet.sparsifier import steps_of
 from timing import described
 
 RETURN_FREED_MEMORY = "MALLOC_MMAP_THRESHOLD_"
@@ -108,7 +109,7 @@ def measure(device: torch.device, repeats: int) -> dict[str, Any]:
 
 def our_update(sparsifier: granet.Sparsifier) -> None:
     sparsifier.mask_gradients()
-    sparsifier.advance()
+    steps_of(sparsifier).taken()
 
 
 def usual_update(

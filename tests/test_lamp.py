@@ -114,7 +114,7 @@ def test_gmp_by_lamp_keeps_the_largest_scores_of_all(seed: int, sparsity: float)
     expected = keep_by_lamp(net, net.numel - round(net.numel * sparsity))
     net.open(10, net.layers, torch.tensor(True))
     method.update(net, Clock(10, 20))
-    net.commit()
+    net.commit().write_masks()
     assert [layer.mask.flatten().tolist() for layer in net.layers] == expected
     assert min(layer.active for layer in net.layers) >= 1
 
@@ -124,7 +124,7 @@ def test_the_scale_of_a_layer_does_not_matter() -> None:
     for net in nets:
         net.open(1, net.layers, torch.tensor(True))
         net.prune_to(0.7, lamp)
-        net.commit()
+        net.commit().write_masks()
     assert [layer.mask.tolist() for layer in nets[0].layers] == [layer.mask.tolist() for layer in nets[1].layers]
 
 
@@ -133,7 +133,7 @@ def test_granet_prunes_by_lamp_and_drops_by_magnitude() -> None:
     net, by_hand = net_of(1, [1.0, 0.1, 3.0]), net_of(1, [1.0, 0.1, 3.0])
     net.open(10, net.layers, torch.tensor(True))
     method.update(net, Clock(10, 100))
-    net.commit()
+    net.commit().write_masks()
     by_hand.open(10, by_hand.layers, torch.tensor(True))
     for layer, mask in zip(
         by_hand.layers, keep_by_lamp(by_hand, by_hand.numel - round(by_hand.numel * 0.8)), strict=True
@@ -142,7 +142,7 @@ def test_granet_prunes_by_lamp_and_drops_by_magnitude() -> None:
     by_hand.active = torch.tensor([layer.active for layer in by_hand.layers])
     by_hand.open(10, by_hand.layers, torch.tensor(True))
     by_hand.regenerate(0.4, drop=magnitude, grow=gradient)
-    by_hand.commit()
+    by_hand.commit().write_masks()
     assert [layer.mask.tolist() for layer in net.layers] == [layer.mask.tolist() for layer in by_hand.layers]
     assert int(net.regrown) == sum(math.ceil(0.4 * layer.active) for layer in net.layers)
 

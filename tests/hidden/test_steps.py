@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import granet
+from granet.sparsifier import steps_of
 
 Kit = SimpleNamespace
 
@@ -207,7 +208,7 @@ def test_a_layer_without_a_gradient_is_recorded_as_it_is(kit: Kit, method: str) 
     for step in range(kit.steps):
         run.optimizer.zero_grad()
         run.loss(step).backward()
-        if run.sparsifier.reads_gradients and step % 4 == 1:
+        if steps_of(run.sparsifier).reads_gradients and step % 4 == 1:
             run.model[0].weight.grad = None
         run.optimizer.step()
         if run.sparsifier.step in run.sparsifier.updates:
@@ -219,7 +220,7 @@ def test_a_step_cannot_be_replayed(kit: Kit, method: str) -> None:
     run = kit.Run(method).train(0, 3)
     before = run.tensors()
     with pytest.raises(ValueError, match=rf"method='{method}': needs optimizer\.step\(\)"):
-        run.sparsifier.advance()
+        steps_of(run.sparsifier).taken()
     assert not kit.differences(before, run.tensors())
 
 

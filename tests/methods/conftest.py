@@ -68,7 +68,7 @@ class Trial:
     def _propose(self, step: int, moves: Callable[[], None]) -> None:
         self.net.open(step, self.net.layers, torch.tensor(True))
         moves()
-        self.net.commit()
+        self.net.commit().write_masks()
 
 
 @pytest.fixture

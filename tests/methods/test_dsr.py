@@ -59,7 +59,7 @@ def test_layers_that_cannot_move_have_their_share_already(trial) -> None:
     net = trial(method, 100, SHAPES).net
     net.open(10, net.layers[:2], torch.tensor(True))  # the third had no gradient
     method.update(net, Clock(10, 100))
-    net.commit()
+    net.commit().write_masks()
     assert [int(net.active[:2].sum()), int(net.active[2])] == [90, 10]
     assert int(net.regrown) == 90 - 2
 
@@ -105,7 +105,7 @@ def test_an_update_not_accepted_changes_neither_masks_nor_threshold(trial, equal
     before = run.masks
     run.net.open(10, run.net.layers, torch.tensor(False))
     run.method.update(run.net, Clock(10, 100))
-    run.net.commit()
+    run.net.commit().write_masks()
     assert equal(before, run.masks)
     assert float(run.net.memory["threshold"]) == 1e-3
 

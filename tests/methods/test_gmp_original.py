@@ -107,7 +107,7 @@ def test_layers_have_their_shares_also_where_an_update_is_made_up_for(trial) -> 
         for layer in net.layers:
             layer.hidden = torch.randn(layer.weight.shape, generator=torch.Generator().manual_seed(layer.index))
         method.update(net, Clock(step, 125))
-        net.commit()
+        net.commit().write_masks()
     for one, other in zip(nets[0].layers, nets[1].layers, strict=True):
         assert torch.equal(one.mask, other.mask)
 
@@ -120,7 +120,7 @@ def test_layers_are_uniform_but_the_first_is_dense_and_the_last_at_most_80_perce
     for layer in net.layers:
         layer.hidden = torch.randn(layer.weight.shape, generator=torch.Generator().manual_seed(layer.index))
     method.update(net, Clock(80, 125))
-    net.commit()
+    net.commit().write_masks()
     rest = (round(2416 * 0.25) - 432 - 80) / (384 + 1200)
     wanted = [432, 384 * rest, 1200 * rest, 80]
     active = [layer.active for layer in net.layers]

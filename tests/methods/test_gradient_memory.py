@@ -15,6 +15,7 @@ import granet
 from granet.methods.gradient_memory import GradientMemory, MeanGradient, Momentum
 from granet.methods.rigl import SparseToSparse
 from granet.scores import magnitude, momentum
+from granet.sparsifier import steps_of
 
 METHODS = {
     "rigl": lambda n: granet.RigL(sparsity=0.6, every=5, end=20, grow_batches=n),
@@ -152,7 +153,7 @@ def test_a_replayed_step_reads_dense_gradients_from_grad(method: granet.Method) 
         loss(model, step).backward()
         buffer.mul_(0.9).add_(model.weight.grad * sparsifier.masks["weight"])
         model.weight.data.sub_(0.2 * buffer)
-        sparsifier.advance()
+        steps_of(sparsifier).taken()
     check_same(masks_of(run), plain_run(method))
 
 

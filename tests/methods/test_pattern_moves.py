@@ -34,11 +34,14 @@ def moved(units, net: Any, method: granet.Method, step: int) -> list[tuple[Spars
     before = [units.active(layer.mask.clone(), method.pattern) for layer in net.layers]
     net.open(step, net.layers, torch.tensor(True))
     method.update(net, granet.Clock(step, 100)) if step else method.begin(net)
-    net.commit()
-    assert net.active.tolist() == [layer.active for layer in net.layers]
-    after = [units.active(layer.mask, method.pattern) for layer in net.layers]
+    change = net.commit()
+    change.write_weights()
+    change.write_survivors()
     for layer in net.layers:
         layer.weight.data.mul_(layer.mask)
+    change.write_masks()
+    assert net.active.tolist() == [layer.active for layer in net.layers]
+    after = [units.active(layer.mask, method.pattern) for layer in net.layers]
     return list(zip(net.layers, before, after, strict=True))
 
 
@@ -135,7 +138,7 @@ def test_deep_r_lets_each_group_draw_what_it_lost(units) -> None:
         net.layers[0].weight.data.add_(torch.randn_like(net.layers[0].weight) * net.layers[0].mask)
         net.open(step, net.layers, torch.tensor(True))
         method.update(net, granet.Clock(step, 100)) if step else method.begin(net)
-        net.commit()
+        net.commit().write_masks()
         assert (net.layers[0].mask.view(-1, 4).sum(1) == 2).all()
     assert int(net.regrown) > 0
 
@@ -148,10 +151,10 @@ def test_prune_then_regenerate_is_the_two_in_turn(pattern: str) -> None:
         net.open(1, net.layers, torch.tensor(True))
         net.prune_to(0.5, magnitude)
         if not together:
-            net.commit()
+            net.commit().write_masks()
             net.open(1, net.layers, torch.tensor(True))
         net.regenerate(0.4, drop=magnitude, grow=momentum)
-        net.commit()
+        net.commit().write_masks()
         assert net.active.tolist() == [layer.active for layer in net.layers]
         masks.append([layer.mask for layer in net.layers])
     assert all(map(torch.equal, *masks))
@@ -162,10 +165,10 @@ def test_grow_makes_whole_quanta(pattern: str) -> None:
     net = made(pattern)
     net.open(0, net.layers, torch.tensor(True))
     granet.Static(sparsity=0.5, pattern=pattern).begin(net)
-    net.commit()
+    net.commit().write_masks()
     before = net.active.clone()
     net.open(1, net.layers, torch.tensor(True))
     quanta = net.quanta
     net.grow(quanta + quanta // 2, magnitude)
-    net.commit()
+    net.commit().write_masks()
     assert net.active.tolist() == [layer.active for layer in net.layers] == (before + quanta).tolist()

@@ -60,7 +60,7 @@ def test_what_is_zero_is_switched_off_and_nothing_else() -> None:
     sparse = SparseNet(layers)
     sparse.open(0, layers, torch.tensor(True))
     sparse.keep_nonzero()
-    sparse.commit()
+    sparse.commit().write_masks()
     assert all(torch.equal(layer.mask, layer.weight != 0) for layer in layers)
     assert sparse.active.tolist() == [layer.active for layer in layers]
 

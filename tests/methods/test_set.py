@@ -57,7 +57,7 @@ def test_growth_looks_at_no_gradient(trial) -> None:
     assert {layer.gradient for layer in run.net.layers} == {None}
     run.net.open(10, run.net.layers, torch.tensor(True))
     run.method.update(run.net, Clock(10, 100))
-    run.net.commit()
+    run.net.commit().write_masks()
     assert int(run.net.regrown) == sum(math.ceil(0.3 * active) for active in run.active)
 
 

@@ -31,14 +31,14 @@ def made(shapes, momenta=None, seed: int = 0, floor: int = 1) -> SparseNet:
 def update(method: granet.Method, net: SparseNet, clock: Clock, accept=YES) -> None:
     net.open(clock.step, net.layers, accept)
     method.update(net, clock)
-    net.commit()
+    net.commit().write_masks()
     assert net.active.tolist() == [layer.active for layer in net.layers]
 
 
 def begin(method: granet.Method, net: SparseNet) -> None:
     net.open(0, net.layers, YES)
     method.begin(net)
-    net.commit()
+    net.commit().write_masks()
 
 
 def flat(tensor: torch.Tensor) -> np.ndarray:
@@ -124,7 +124,7 @@ def test_layers_that_cannot_move_have_their_share_already() -> None:
     begin(method, net)
     net.open(10, net.layers[:2], YES)  # the third had no gradient
     method.update(net, Clock(10, 100))
-    net.commit()
+    net.commit().write_masks()
     assert [int(net.active[:2].sum()), int(net.active[2])] == [30, 20]
     assert int(net.regrown) == 5 + 10  # ceil(0.488 * 10) and ceil(0.488 * 20)
 

@@ -243,7 +243,7 @@ def test_a_layer_above_its_floor_gets_nothing_back() -> None:
     sparse.open(0, layers, torch.tensor(True))
     sparse.recount()
     sparse.grow_to_floor(magnitude)
-    sparse.commit()
+    sparse.commit().write_masks()
     assert sparse.active.tolist() == [layer.active for layer in layers] == [72, 3]
 
 

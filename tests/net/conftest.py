@@ -39,7 +39,7 @@ def masks(net: SparseNet) -> list[Tensor]:
 def sprouted(sparsity: float = 0.5, **options: int) -> SparseNet:
     net = begin(make(**options), draw=0)
     net.sprout(sparsity, distribution("erk"))
-    net.commit()
+    net.commit().write_masks()
     return net
 
 

@@ -24,7 +24,7 @@ YES = torch.tensor(True)
 def test_sprouting_fills_the_shares_exactly(kit: Any, name: str, sparsity: float) -> None:
     net = kit.begin(kit.make())
     net.sprout(sparsity, distribution(name))
-    net.commit()
+    net.commit().write_masks()
     assert net.active.tolist() == net.shares(sparsity, distribution(name))
     assert int(net.active.sum()) == kept(net.numel, sparsity)
     kit.check_books(net)
@@ -39,11 +39,11 @@ def test_sprouting_is_random_and_repeatable(kit: Any) -> None:
 def test_sprouting_again_thins_what_is_left(kit: Any) -> None:
     net = kit.begin(kit.sprouted(0.5))
     net.sprout(0.8, distribution("erk"))
-    net.commit()
+    net.commit().write_masks()
     assert net.active.tolist() == net.shares(0.8, distribution("erk"))
     kit.check_books(net)
     kit.begin(net, 2).sprout(0.3, distribution("erk"))  # sparser already
-    net.commit()
+    net.commit().write_masks()
     assert net.active.tolist() == net.shares(0.8, distribution("erk"))
     kit.check_books(net)
 
@@ -69,7 +69,7 @@ def test_shares_that_cannot_be_are_refused(kit: Any) -> None:
 def test_global_pruning_keeps_the_largest_of_all(kit: Any, sparsity: float) -> None:
     net = kit.begin(kit.make())
     net.prune_to(sparsity, magnitude)
-    net.commit()
+    net.commit().write_masks()
     everything = np.concatenate([layer.weight.detach().abs().flatten() for layer in net.layers])
     keep = np.zeros(net.numel, bool)
     keep[np.argsort(-everything, kind="stable")[: kept(net.numel, sparsity)]] = True
@@ -83,7 +83,7 @@ def test_a_layer_of_small_weights_keeps_its_floor_and_the_total_holds(kit: Any, 
     net = kit.begin(kit.make(floor=floor))
     net.layers[1].weight.data.mul_(1e-6)
     net.prune_to(0.9, magnitude)
-    net.commit()
+    net.commit().write_masks()
     assert net.layers[1].active == floor
     assert int(net.active.sum()) == kept(net.numel, 0.9)
     best = net.layers[1].weight.detach().abs().flatten().topk(floor).indices
@@ -95,7 +95,7 @@ def test_what_is_sparser_already_is_left_alone(kit: Any) -> None:
     net = kit.sprouted(0.8)
     before = kit.masks(net)
     kit.begin(net).prune_to(0.3, magnitude)
-    net.commit()
+    net.commit().write_masks()
     assert all(map(torch.equal, before, kit.masks(net)))
     assert int(net.pruned) == 0
 
@@ -106,7 +106,7 @@ def test_active_zeros_count_as_active(kit: Any) -> None:
     for layer in net.layers:
         layer.weight.data.zero_()
     kit.begin(net).prune_to(0.6, magnitude)
-    net.commit()
+    net.commit().write_masks()
     assert int(net.active.sum()) == kept(net.numel, 0.6)
     kit.check_books(net)
 
@@ -117,7 +117,7 @@ def test_layers_that_cannot_move_are_made_up_for_by_the_others(kit: Any) -> None
     net.open(1, [net.layers[0], net.layers[2]], YES)
     net.prune_to(0.7, magnitude)
     net.regenerate(0.3, drop=magnitude, grow=gradient)
-    net.commit()
+    net.commit().write_masks()
     assert torch.equal(net.layers[1].mask, still)
     assert int(net.active.sum()) == kept(net.numel, 0.7)
     kit.check_books(net)
@@ -126,7 +126,7 @@ def test_layers_that_cannot_move_are_made_up_for_by_the_others(kit: Any) -> None
 def test_uniform_pruning_is_by_magnitude_in_each_layer(kit: Any) -> None:
     net = kit.begin(kit.make())
     net.prune_to(0.75, magnitude, Uniform())
-    net.commit()
+    net.commit().write_masks()
     for layer in net.layers:
         assert layer.active == layer.numel // 4
         best = layer.weight.detach().abs().flatten().topk(layer.active).indices
@@ -140,7 +140,7 @@ def test_uniform_pruning_step_by_step_loses_no_weight_to_rounding(kit: Any) -> N
     net = kit.make(shapes)
     for total in (19, 18):
         kit.begin(net).prune_to(1 - total / 75, magnitude, Uniform())
-        net.commit()
+        net.commit().write_masks()
         assert int(net.active.sum()) == total
         kit.check_books(net)
 
@@ -150,7 +150,7 @@ def test_what_a_layer_of_units_lacks_goes_to_others_in_the_nearest_whole_units(k
     net.drop(torch.tensor([32, 0]), magnitude)
     assert net.shares(1 - 37 / 90, Uniform()) == [16, 20]
     net.prune_to(1 - 37 / 90, magnitude, Uniform())  # 8 of these 16 are there; 28 are asked of the other layer
-    net.commit()
+    net.commit().write_masks()
     assert net.active.tolist() == [8, 30]
     kit.check_books(net)
 
@@ -170,7 +170,7 @@ def test_uniform_pruning_along_a_schedule_is_exact(kit: Any, shapes, final: floa
     for number in range(1, 21):
         sparsity = cubic(0, final, number / 20)
         kit.begin(net, number).prune_to(sparsity, magnitude, scope)
-        net.commit()
+        net.commit().write_masks()
         assert int(net.active.sum()) == kept(net.numel, sparsity)
         assert net.active.min() >= 1
 
@@ -208,16 +208,16 @@ def test_what_is_dropped_or_removed_and_not_grown_again_counts_as_pruned(kit: An
     net = kit.begin(kit.make())
     gone = net.drop(torch.tensor([30, 20, 0]), magnitude)
     net.grow(torch.tensor([10, 0, 0]), gradient)
-    net.commit()
+    net.commit().write_masks()
     assert (int(net.pruned), int(net.regrown)) == (int(gone.sum()) - 10, 10)
     before = int(net.active.sum())
     kit.begin(net)
     gone = net.remove([layer.weight.detach().abs() < layer.weight.detach().abs().median() for layer in net.layers])
     net.grow(gone, gradient)
-    net.commit()
+    net.commit().write_masks()
     assert (int(net.pruned), int(net.regrown)) == (0, int(gone.sum()))
     kit.begin(net)
     net.prune_to(1 - (before - 15) / net.numel, magnitude)
     net.drop(torch.tensor([5, 0, 0]), magnitude)
-    net.commit()
+    net.commit().write_masks()
     assert int(net.pruned) == 20 == before - int(net.active.sum())

@@ -42,14 +42,14 @@ def test_regeneration_is_drop_then_grow(
     net = kit.make(seed=seed)
     sparsity = min(sparsity, 1 - 3 / net.numel)
     kit.begin(net, 0).sprout(sparsity, distribution("erk"))
-    net.commit()
+    net.commit().write_masks()
     if coarse:  # many ties, many zeros
         for layer in net.layers:
             layer.weight.data.round_()
             layer.gradient.round_()
     before = kit.masks(net)
     kit.begin(net).regenerate(ratio, drop=magnitude, grow=gradient, rounding=rounding[0])
-    net.commit()
+    net.commit().write_masks()
     moved = [rounding[1](int(mask.sum()) * ratio) for mask in before]
     for layer, mask, count in zip(net.layers, before, moved, strict=True):
         flat = [t.detach().flatten().numpy() for t in (layer.weight, layer.gradient, mask)]
@@ -65,7 +65,7 @@ def test_a_share_of_a_schedule_may_be_out_by_rounding(kit: Any, ratio: float, mo
     net = kit.sprouted(0.7)
     before = [layer.active for layer in net.layers]
     kit.begin(net).regenerate(ratio, drop=magnitude, grow=gradient, rounding=rounding)
-    net.commit()
+    net.commit().write_masks()
     assert [layer.active for layer in net.layers] == before
     assert int(net.regrown) == moved * sum(before)
     kit.check_books(net)
@@ -87,7 +87,7 @@ def test_growth_without_any_gradient_never_picks_an_active_position(kit: Any) ->
         layer.gradient.zero_()
     before = [layer.active for layer in net.layers]
     kit.begin(net).regenerate(0.5, drop=magnitude, grow=gradient)
-    net.commit()
+    net.commit().write_masks()
     assert [layer.active for layer in net.layers] == before
 
 
@@ -100,7 +100,7 @@ def test_a_dropped_weight_with_the_largest_gradient_returns_at_once(kit: Any) ->
     before = layer.mask.clone()
     net.open(1, [layer], YES)
     net.regenerate(1e-9, drop=magnitude, grow=gradient)  # ceil: one weight
-    net.commit()
+    net.commit().write_masks()
     assert int(net.regrown) == 1
     assert torch.equal(layer.mask, before)
 
@@ -115,11 +115,11 @@ def test_prune_then_regenerate_is_the_two_in_turn(kit: Any, drop: Score) -> None
     together, apart = kit.sprouted(0.3), kit.sprouted(0.3)
     kit.begin(together).prune_to(0.8, magnitude)
     together.regenerate(0.4, drop=drop, grow=gradient)
-    together.commit()
+    together.commit().write_masks()
     kit.begin(apart).prune_to(0.8, magnitude)
-    apart.commit()
+    apart.commit().write_masks()
     kit.begin(apart).regenerate(0.4, drop=drop, grow=gradient)
-    apart.commit()
+    apart.commit().write_masks()
     assert all(map(torch.equal, kit.masks(together), kit.masks(apart)))
     kit.check_books(together)
 
@@ -129,7 +129,7 @@ def test_random_growth_differs_from_draw_to_draw(kit: Any) -> None:
     for draw in (1, 2, 1):
         net = kit.begin(kit.sprouted(0.8), draw)
         net.regenerate(0.5, drop=magnitude, grow=random)
-        net.commit()
+        net.commit().write_masks()
         grown.append(kit.masks(net))
     assert all(map(torch.equal, grown[0], grown[2]))
     assert not all(map(torch.equal, grown[0], grown[1]))

@@ -1,5 +1,6 @@
 """Observers of masks, against a few lines of sets and dictionaries."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import granet
+from granet.net import Change
 from granet.observers import Observers
 
 NAMES = ("overlap", "ever_active", "survival", "dead_filters")
@@ -23,7 +25,15 @@ class Scripted:
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.layers = granet.sparsify(self.model, optimizer, granet.Static(sparsity=0.5)).layers
         self.step = 0
-        self.updates = range(2, 1000, 2)
+        self.listeners: list[Callable[[Change], None]] = []
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        self.listeners.append(listener)
+
+    def update(self, places: Places) -> None:
+        self.take(places)
+        for listener in self.listeners:
+            listener(Change())
 
     def take(self, places: Places) -> None:
         flat = torch.tensor([place in places for place in range(12)])
@@ -43,7 +53,7 @@ def watch(masks: list[Places], epochs: list[int]) -> list[dict[str, float]]:
             scripted.step += 1
             observers.after_step()
             scripted.step += 1
-            scripted.take(next(coming))
+            scripted.update(next(coming))
             observers.after_step()
         figures.append(observers.epoch())
     return figures
@@ -105,7 +115,7 @@ def test_a_step_that_was_left_out_is_not_seen() -> None:
     scripted.take(frozenset({0}))
     observers = Observers(["overlap"], scripted.model, scripted)  # type: ignore[arg-type]
     scripted.step = 2
-    scripted.take(frozenset({0, 1}))
+    scripted.update(frozenset({0, 1}))
     for _ in range(3):
         observers.after_step()
     assert observers.epoch() == pytest.approx({"overlap.jaccard": 0.5, "overlap.kept": 1.0})

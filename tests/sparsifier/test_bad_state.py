@@ -89,14 +89,13 @@ def test_the_same_method_with_another_field(kit: Kit, name: str, there: Any, her
     refused(kit, other[2].state_dict(), f"^{re.escape(message)}$")
 
 
-@pytest.mark.parametrize("total_steps", [7, 20])
-def test_another_length_of_training(kit: Kit, total_steps: int) -> None:
+def test_a_shorter_training(kit: Kit) -> None:
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    other = granet.sparsify(model, optimizer, replace(METHOD, prune_end=6), total_steps=total_steps)
+    other = granet.sparsify(model, optimizer, replace(METHOD, prune_end=6), total_steps=20)
     kit.train(model, optimizer, 3)
     run = start(kit.net(), other.method)
-    with pytest.raises(ValueError, match=f"^total_steps=12: must be {total_steps}, as when it was saved"):
+    with pytest.raises(ValueError, match=r"^total_steps=12: must be at least 20, as when it was saved"):
         run[2].load_state_dict(other.state_dict())
     assert run[2].step == 0
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import granet
 from granet.masking import take_dense
-from granet.sparsifier import readings
+from granet.sparsifier import readings, steps_of
 
 Kit = SimpleNamespace
 STEPS = 12
@@ -234,7 +234,7 @@ def test_a_gradient_that_comes_after_the_others_were_taken_is_looked_at_too(
     late, model[4].weight.grad = model[4].weight.grad, None
     sparsifier.mask_gradients()
     model[4].weight.grad = torch.full_like(late, torch.nan)
-    sparsifier.advance()
+    steps_of(sparsifier).taken()
     assert [record.skipped for record in sparsifier.history] == [True]
 
 
@@ -250,7 +250,7 @@ def test_what_was_kept_before_a_state_is_loaded_is_forgotten() -> None:
         if spot is earlier:
             sparsifier.mask_gradients()
             sparsifier.load_state_dict(sparsifier.state_dict())
-    sparsifier.advance()
+    steps_of(sparsifier).taken()
     assert sparsifier.history[-1].regrown == 1
     assert mask[later] and not mask[earlier]
 

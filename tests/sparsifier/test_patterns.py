@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import granet
 from bits import Parts, differences
+from granet.sparsifier import steps_of
 
 STEPS = 16
 PATTERNS = {"4x1": 0.75, "1x4": 0.75, "filter": 0.5, "2:4": 0.5, "fan-in": 0.75}
@@ -160,7 +161,7 @@ def test_the_memory_layout_does_not_matter(pattern: str) -> None:
             layer.weight.grad = torch.randn(layer.weight.shape, generator=torch.Generator().manual_seed(1))
         for _ in range(2):
             run.sparsifier.mask_gradients()
-            run.sparsifier.advance()
+            steps_of(run.sparsifier).taken()
         masks.append({name: mask.contiguous() for name, mask in run.sparsifier.masks.items()})
     assert not differences(*masks)
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from granet.import_path import imported
+from granet.net import Change
 from granet.observers.activations import look_at_activations
 from granet.observers.base import Observer, Watched
 from granet.observers.dead_filters import DeadFilters
@@ -48,6 +49,9 @@ class Observers:
     ) -> None:
         self._sparsifier = sparsifier
         self._step = sparsifier.step if sparsifier is not None else 0
+        self._changed = False
+        if sparsifier is not None:
+            sparsifier.on_change(self._note_change)
         watched = Watched(model, sparsifier, images)
         self._observers: dict[str, Observer] = {}
         for name in dict.fromkeys(names):
@@ -67,14 +71,16 @@ class Observers:
 
     def after_step(self) -> None:
         """An optimizer step is done."""
-        updated = False
         if self._sparsifier is not None:
             if self._sparsifier.step == self._step:
                 return  # the step was skipped, as a gradient scaler does if a gradient is not finite
             self._step = self._sparsifier.step
-            updated = self._step in self._sparsifier.updates
+        changed, self._changed = self._changed, False
         for observer in self._observers.values():
-            observer.after_step(updated)
+            observer.after_step(changed)
+
+    def _note_change(self, change: Change) -> None:
+        self._changed = True
 
     def epoch(self) -> dict[str, float]:
         """The available figures of the epoch just done."""

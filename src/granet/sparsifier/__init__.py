@@ -2,6 +2,6 @@
 
 from granet.sparsifier.bind import sparsify
 from granet.sparsifier.history import UpdateRecord
-from granet.sparsifier.sparsifier import Sparsifier
+from granet.sparsifier.sparsifier import Sparsifier, steps_of
 
-__all__ = ["Sparsifier", "UpdateRecord", "sparsify"]
+__all__ = ["Sparsifier", "UpdateRecord", "sparsify", "steps_of"]

@@ -33,6 +33,7 @@ def sparsify(
     batches: Iterable[Batch] | None = None,
     loss: Loss | None = None,
     trained: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
 ) -> Sparsifier:
     """Train ``model`` sparsely with ``method`` from now on; the training loop stays as it is.
 
@@ -51,6 +52,8 @@ def sparsify(
         loss: ``loss(outputs, targets)``, one number, for the same methods.
         trained: the state_dict of a finished first run, for methods that retrain. Without it the model is that run, but
             for ``lth``, which begins with the model's values under the masks of the run.
+        state: :meth:`Sparsifier.state_dict` of a training to go on with. Its masks are taken instead of first ones, and
+            nothing is written into weights, so that model and optimizer may be loaded before or after this.
     """
     seed, floor = check_asked(model, method, seed, floor)
     if not isinstance(optimizer, Optimizer):
@@ -65,7 +68,7 @@ def sparsify(
     clock = Clock(0, total_steps, steps_per_epoch)
     followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else None
     probe = Probe(method_name(method), model, layers, batches, loss, trained)
-    sparsifier = Sparsifier(layers, optimizer, method, clock, floor, probe, followers)
+    sparsifier = Sparsifier(layers, optimizer, method, clock, floor, probe, followers, state)
     sparsifier.coverage = coverage_of(model, layers, include, exclude)
     if sparsifier.coverage.surprise:
         warnings.warn(f"granet: {sparsifier.coverage.surprise}", stacklevel=2)

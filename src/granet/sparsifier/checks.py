@@ -47,19 +47,27 @@ def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
         )
 
 
-def warn_of_lost_weights(layers: Sequence[SparseLayer], units: Units) -> None:
-    """Warn if the first masks do not fit the zeros that a model has, as random masks do not fit a sparse model.
+def warn_of_zeros(layers: Sequence[SparseLayer], units: Units) -> None:
+    """Warn of a model that is sparse already if its zeros and the first masks do not go together.
 
-    Training that is resumed this way has lost weights by the time its own masks are loaded. Less than a tenth of the
-    weights is not worth a warning.
+    Training that is resumed this way would lose weights by the time its own masks are loaded, or, under a method that
+    starts dense, its zeros. Less than a tenth of the weights is not worth a warning.
     """
-    lost = [layer.name for layer in layers if _keeps_zeros_and_drops_others(layer, units)]
-    if lost:
-        warnings.warn(
-            f"granet: {lost[0]}{and_more(lost)}: sparse already, but the first masks keep zeros there and drop other "
-            "weights; to resume training, load the model after sparsify()",
-            stacklevel=4,
-        )
+    sparse = "sparse already, but the first masks"
+    resume = "to resume training, give sparsify() its state=, or load the model after it"
+    if lost := [layer.name for layer in layers if _keeps_zeros_and_drops_others(layer, units)]:
+        _warn(f"{lost[0]}{and_more(lost)}: {sparse} keep zeros there and drop other weights; {resume}")
+    elif dense := [layer.name for layer in layers if _keeps_all_with_zeros(layer, units)]:
+        _warn(f"{dense[0]}{and_more(dense)}: {sparse} keep every weight, so zeros there are trained again; {resume}")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"granet: {message}", stacklevel=5)
+
+
+def _keeps_all_with_zeros(layer: SparseLayer, units: Units) -> bool:
+    there = units.mean(layer, (layer.weight.detach() != 0).float()) > 0
+    return bool(layer.mask.all()) and int(there.count_nonzero()) < 0.9 * there.numel()
 
 
 def _keeps_zeros_and_drops_others(layer: SparseLayer, units: Units) -> bool:

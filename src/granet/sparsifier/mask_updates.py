@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from granet.clock import Clock
 from granet.error_line import and_more
 from granet.methods import Method
-from granet.net import SparseNet
+from granet.net import Change, SparseNet
 from granet.sparsifier.filters import Held
 from granet.sparsifier.history import History
 from granet.sparsifier.memory import Layout, check_layout
@@ -92,13 +92,9 @@ class MaskUpdates:
 
     # The update itself.
 
-    def update(self, clock: Clock, zero: Callable[[], None]) -> bool:
-        """Let the method propose new masks, and write them. Layers without a gradient keep theirs.
-
-        A method may ask that pruned weights become zero within the update (``net.zero_pruned``); ``zero`` does it.
-        Returns whether it did.
-        """
-        zeroed = False
+    def update(self, clock: Clock) -> Change:
+        """What the method proposes, nothing of it written yet. Layers without a gradient keep their masks."""
+        change = Change()
         movable = self._kept.present()
         if len(movable) < len(self._net.layers):
             self._tell_of_still_layers()
@@ -107,16 +103,16 @@ class MaskUpdates:
             self.target = _target(self._method, clock)
             if self._method.needs_rate:
                 read_rates(self._optimizer, self._net.layers)
-            self._net.open(clock.step, movable, accept, zero)
+            self._net.open(clock.step, movable, accept)
             self._method.update(self._net, clock)
             check_layout(self._net, self.memory_layout)
-            zeroed = self._net.commit()
+            change = self._net.commit()
             if self._method.logged(clock):
                 self._record(clock, accept)
         if self._memory is not None:
             self._memory.updated(self._net.layers)
         self.forget_gradients()
-        return zeroed
+        return change
 
     def _tell_of_still_layers(self) -> None:
         still = [layer.name for layer in self._net.layers if not layer.has_gradient]
@@ -131,13 +127,24 @@ class MaskUpdates:
         net = self._net
         self.history.add(clock.step, self.target, net.pruned, net.regrown, accept, net.active, net.ever_active)
 
-    def warn_of_skipped(self) -> None:
-        """Warn of updates that the device skipped, as far as the host knows by now."""
+    def warn_of_records(self) -> None:
+        """Warn of updates that the device skipped and of layers that fell to their floor, as far as is known by now."""
         for record in self.history.arrived():
             if record.skipped:
                 self._say_once(
                     ["finite"], f"step {record.step}: a gradient is not finite, so this mask update is skipped"
                 )
+                continue
+            counts = zip(self._net.layers, record.active, strict=True)
+            if fallen := [layer for layer, active in counts if self._fell(layer, active)]:
+                self._say_once(
+                    [f"floor {layer.name}" for layer in fallen],
+                    f"step {record.step}: {fallen[0].name}{and_more(fallen)}: only the {self._net.floor_of(fallen[0])} "
+                    "weights of the floor are left; a larger floor=, or exclude=, spares a layer",
+                )
+
+    def _fell(self, layer: SparseLayer, active: int) -> bool:
+        return active <= self._net.floor_of(layer) < layer.numel
 
     def _say_once(self, topics: Sequence[str], message: str) -> None:
         """Warn, unless there was a warning about all these topics before."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from granet.net import SparseNet
 from granet.tensors.packing import pack_bits, unpack_bits
+from granet.weights import SparseLayer
 
 NET = ""
 """The key of the net's own memory beside those of the layers: no parameter has an empty name."""
@@ -75,6 +76,38 @@ def check_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor,
             except (ValueError, AttributeError) as error:
                 raise ValueError(f"state['memory'][{place!r}][{name!r}]: is not of this model ({error})") from error
     return pairs
+
+
+def make_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    """As :func:`check_memory` where ``begin`` did not run: what is not kept here yet gets its room from the state."""
+    places, new = _places(net), []
+    for place, memory in state.items() if isinstance(state, Mapping) else ():
+        if place not in places or not isinstance(memory, Mapping):
+            raise ValueError(f"state['memory'][{place!r}]: is not of this model")
+        layer = next((layer for layer in net.layers if layer.name == place), None)
+        for name, value in memory.items():
+            if not isinstance(value, Tensor):
+                raise ValueError(f"state['memory'][{place!r}][{name!r}]={type(value).__name__}: must be a tensor")
+            if name not in places[place]:
+                new.append((places[place], name, _room_for(value, net, layer)))
+    for memory, name, room in new:
+        memory[name] = room
+    try:
+        return check_memory(net, state)
+    except ValueError:
+        for memory, name, _ in new:
+            del memory[name]
+        raise
+
+
+def _room_for(value: Tensor, net: SparseNet, layer: SparseLayer | None) -> Tensor:
+    if layer is None:
+        return value.new_empty(value.shape, device=net.device)
+    if value.dtype == torch.uint8 and value.shape == (-(-layer.weight.numel() // 8),):  # packed bits, one a weight
+        return torch.empty_like(layer.mask)
+    if value.shape == layer.weight.shape:
+        return torch.empty_like(layer.weight, dtype=value.dtype, requires_grad=False)
+    return value.new_empty(value.shape, device=layer.weight.device)
 
 
 def _places(net: SparseNet) -> dict[str, dict[str, Tensor]]:

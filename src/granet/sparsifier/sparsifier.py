@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -14,16 +13,18 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.hidden import Hidden, drop_emptied
-from granet.methods import Method, method_name
+from granet.methods import Method
 from granet.net import make_net
 from granet.probe import Probe
-from granet.sparsifier.checks import check_held, warn_of_lost_weights
+from granet.sparsifier.checks import check_held, warn_of_zeros
 from granet.sparsifier.filters import Followers
 from granet.sparsifier.first_masks import choose_masks
 from granet.sparsifier.history import UpdateRecord
 from granet.sparsifier.mask_updates import MaskUpdates
-from granet.sparsifier.state import read_state, write_state
+from granet.sparsifier.memory import memory_layout
+from granet.sparsifier.state import SavedState, read_state, write_state
 from granet.sparsifier.step_hooks import StepHooks
+from granet.sparsifier.steps import Listener, Steps
 from granet.sparsifier.zeros import Zeros
 from granet.weights import Coverage, SparseLayer, count_active
 
@@ -53,22 +54,35 @@ class Sparsifier:
         floor: int,
         probe: Probe,
         followers: Followers | None,
+        state: Mapping[str, Any] | None,
     ) -> None:
-        self.method = method
-        self._clock = clock
-        steps = method.updates(clock)
+        updates = method.updates(clock)
         check_held(optimizer, layers)
         check_free(layers)
+        self.method = method
+        self._model = probe.model
+        self._optimizer = optimizer
         self._layers = {layer.name: layer for layer in layers}
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
-        self._optimizer = optimizer
-        self._zeros = Zeros(layers, followers, optimizer)
-        self._updates = MaskUpdates(method, self._net, optimizer, steps, clock)
+        self._updates = MaskUpdates(method, self._net, optimizer, updates, clock)
 
-        self._updates.memory_layout = choose_masks(method, self._net, probe)
-        warn_of_lost_weights(layers, self._net.units)
-        self._hidden = method.hide(probe.model, layers, optimizer)
-        self._change_masks()
+        if state is None:
+            saved = None
+            choose_masks(method, self._net, probe)
+            warn_of_zeros(layers, self._net.units)
+        else:
+            saved = read_state(state, method, clock, self._net, hidden=None, begun=False)
+        self._updates.memory_layout = memory_layout(self._net)
+
+        self._zeros = Zeros(layers, followers, optimizer)
+        hidden = None if saved and saved.hidden is None else method.hide(probe.model, layers, optimizer)
+        if hidden is not None and saved is not None:
+            _check_hidden(hidden, saved, optimizer)
+        self._steps = Steps(method, self._net, self._updates, self._zeros, hidden, clock)
+        if saved is None:
+            self._steps.begin()
+        else:
+            self._steps.take(saved)
         self._hooks: StepHooks | None = self._hook()
 
     # What users read.
@@ -110,7 +124,7 @@ class Sparsifier:
     @property
     def step(self) -> int:
         """Optimizer steps taken so far."""
-        return self._clock.step
+        return self._steps.clock.step
 
     @property
     def updates(self) -> range:
@@ -118,16 +132,16 @@ class Sparsifier:
         return self._updates.steps
 
     @property
-    def reads_gradients(self) -> bool:
-        """Whether the masks are updated, or the method remembers gradients, after the next step."""
-        return self._updates.reads_next(self._clock)
-
-    @property
     def history(self) -> list[UpdateRecord]:
         """One record for each update so far."""
         return self._updates.history.records()
 
-    # The training step.
+    @property
+    def hidden(self) -> Hidden | None:
+        """What is trained behind the weights now, if anything is."""
+        return self._steps.hidden
+
+    # In training.
 
     def mask_gradients(self) -> None:
         """Zero the gradients of inactive weights.
@@ -135,74 +149,11 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it yourself only to read or clip the gradients as the optimizer
         will see them: once a step, when all gradients of the step are there. Growth still sees the dense gradients.
         """
-        masked = self._updates.keep_gradients(self._clock)
-        if self._hidden is not None:
-            self._hidden.pull_back()
-        else:
-            self._zeros.mask_gradients(masked)
+        self._steps.mask_gradients()
 
-    def advance(self) -> None:
-        """Count one optimizer step and, if it is time, update the masks.
-
-        ``optimizer.step()`` does this by itself. Call it only where the step is replayed rather than called, as from a
-        CUDA graph; growth then reads what ``.grad`` holds, unless :meth:`mask_gradients` kept it before.
-        """
-        if self._hidden is not None:
-            if not self._hidden.leave():
-                raise ValueError(f"method={method_name(self.method)!r}: needs optimizer.step() for what is hidden")
-            self._zeros.copy_layer_masks()
-        else:
-            self._zeros.after_step()
-        due = self._updates.is_next(self._clock)
-        self._updates.remember_gradients(self._clock)
-        self._clock = replace(self._clock, step=self._clock.step + 1)
-        if due:
-            self._change_masks(layers_zeroed=self._updates.update(self._clock, self._zeros.write_within_update))
-        self._updates.warn_of_skipped()
-
-    def prepare(self) -> None:
-        """Tell the hidden part, if there is one, which step comes next.
-
-        ``optimizer.step()`` does this by itself. Call it only before a step is replayed.
-        """
-        if self._hidden is not None:
-            self._hidden.prepare(self._clock)
-
-    def _before_step(self) -> bool:
-        self._show()  # a step that ended in an exception may have left what is hidden in the weights
-        self.prepare()
-        self.mask_gradients()
-        if self._hidden is not None:
-            self._hidden.enter()
-        return self.method.step_on_update or not self._updates.is_next(self._clock)
-
-    def _show(self) -> None:
-        """Put back the weights that the model is evaluated with, if a step left what is hidden in their place."""
-        if self._hidden is not None:
-            self._hidden.leave()
-
-    def _give_up(self) -> None:
-        """The optimizer skipped its step: the clock stands still, and the gradients kept for the step are discarded.
-
-        Zeros are written because a fused SGD that skips its first step leaves its momenta uninitialised.
-        """
-        self._show()
-        self._updates.forget_gradients()
-        if self._hidden is None:
-            self._zeros.write()
-
-    def _change_masks(self, layers_zeroed: bool = False) -> None:
-        """Apply masks that differ from those the optimizer's state belongs to."""
-        self._zeros.begin_anew()
-        self._apply_masks(layers_zeroed)
-
-    def _apply_masks(self, layers_zeroed: bool = False) -> None:
-        """Zero weights and optimizer state where the masks now say inactive, unless that is done already."""
-        if self._hidden is not None:
-            self._hidden.show()  # hidden values and their optimizer state stay
-            self._zeros.hold_layers_only()
-        else:
-            self._zeros.apply_masks(self._updates.held(self._clock), layers_zeroed)
+    def on_change(self, listener: Listener) -> None:
+        """Call ``listener(change)`` whenever masks have changed, once weights and optimizer state are in line."""
+        self._steps.listeners.append(listener)
 
     # State, copies, the end.
 
@@ -214,11 +165,11 @@ class Sparsifier:
         """
         return write_state(
             self.method,
-            self._clock,
+            self._steps.clock,
             self.target_sparsity,
             self._net,
             self._updates.history,
-            self._hidden,
+            self.hidden,
         )
 
     @torch.no_grad()
@@ -232,28 +183,11 @@ class Sparsifier:
         The optimizer comes last because a state of ``str`` or ``vd`` after :meth:`finish` removes the parameters that
         they had added to it.
         """
-        saved = read_state(state, self.method, self._clock, self._net, self._hidden)
-        for tensor, value in saved.memory:
-            tensor.copy_(value)
-        for name, layer in self._layers.items():
-            layer.mask.copy_(saved.masks[name])
-            layer.identity = replace(layer.identity, seed=saved.seed)
-        self._updates.forget_gradients()
-        self._net.recount()
-        self._clock = replace(self._clock, step=saved.step)
-        self._updates.target = saved.target
-        self._updates.history.load(saved.history)
-        if self._hidden is not None and saved.hidden is not None:
-            self._hidden.load(saved.hidden)
-            self._zeros.hold_layers_only()
-        else:
-            self._drop_hidden()  # nothing is hidden after finish()
-            self._apply_masks()
-
-    @property
-    def hidden(self) -> Hidden | None:
-        """What is trained behind the weights now, if anything is."""
-        return self._hidden
+        saved = read_state(state, self.method, self._steps.clock, self._net, self.hidden)
+        differ = any(not torch.equal(saved.masks[name].to(mask.device), mask) for name, mask in self.masks.items())
+        self._steps.take(saved)
+        if differ:
+            self._steps.write_what_is_due()
 
     def finish(self) -> None:
         """End the training of what is hidden: plain weights with exact zeros remain, under masks that are final.
@@ -263,27 +197,15 @@ class Sparsifier:
         optimizer are taken out of it; their groups stay, empty, until :meth:`remove`, since schedulers rely on the
         number of groups.
         """
-        if self._hidden is not None:
-            self._show()
-            self._net.open(self._clock.step, self._net.layers, torch.tensor(True, device=self._net.device))
-            self._net.recount()
-            self.method.finish(self._net)
-            self._net.commit()
-            self._drop_hidden()
-            self._change_masks()
-
-    def _drop_hidden(self) -> None:
-        if self._hidden is not None:
-            self._hidden.finish()
-            self._hidden = None
-            self._updates.stop()
+        self._steps.write_what_is_due()
+        self._steps.end_hidden()
 
     def remove(self) -> None:
         """Unhook from the optimizer; the weights stay sparse. Calls :meth:`finish` first."""
         try:
             self.finish()
         finally:
-            self._drop_hidden()  # also where it could not be finished
+            self._steps.drop_hidden()  # also where it could not be finished
             drop_emptied(self._optimizer)
             if self._hooks is not None:
                 self._zeros.write()  # other weights may have been loaded
@@ -294,9 +216,8 @@ class Sparsifier:
 
     def _hook(self) -> StepHooks:
         _holders.update((id(layer.weight), self) for layer in self._layers.values())
-        return StepHooks(
-            self._optimizer, self._before_step, taken=self.advance, given_up=self._give_up, evaluate=self._show
-        )
+        steps = self._steps
+        return StepHooks(self._optimizer, steps.before, steps.taken, steps.given_up, evaluate=steps.show)
 
     def __getstate__(self) -> dict[str, Any]:
         self._updates.history.records()  # nothing may be on its way from the device
@@ -306,6 +227,20 @@ class Sparsifier:
         """A copy (made together with its model and optimizer) hooks itself to the copied optimizer."""
         self.__dict__.update(state)
         self._hooks = self._hook() if state["_hooks"] else None
+
+
+def _check_hidden(hidden: Hidden, saved: SavedState, optimizer: Optimizer) -> None:
+    try:
+        hidden.check(saved.hidden)
+    except ValueError:
+        hidden.finish()
+        drop_emptied(optimizer)
+        raise
+
+
+def steps_of(sparsifier: Sparsifier) -> Steps:
+    """For a trainer that replays steps rather than calling ``optimizer.step()``."""
+    return sparsifier._steps
 
 
 def check_free(layers: Sequence[SparseLayer]) -> None:

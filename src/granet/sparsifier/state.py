@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,9 @@ from granet.methods import Method, method_name
 from granet.methods.former_names import present
 from granet.net import SparseNet
 from granet.sparsifier.history import History, UpdateRecord
-from granet.sparsifier.memory import check_memory, memory_state
+from granet.sparsifier.memory import check_memory, make_memory, memory_state
 from granet.tensors.packing import pack_bits, unpack_bits
+from granet.weights import matched
 
 _KEYS = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
 PLAIN = (bool, int, float, str, type(None))
@@ -66,9 +68,12 @@ def write_state(
 
 
 def read_state(
-    state: Mapping[str, Any], method: Method, clock: Clock, net: SparseNet, hidden: Hidden | None
+    state: Mapping[str, Any], method: Method, clock: Clock, net: SparseNet, hidden: Hidden | None, begun: bool = True
 ) -> SavedState:
-    """What :func:`write_state` wrote; ValueError if it is not of this model and method."""
+    """What :func:`write_state` wrote; ValueError if it is not of this model and method.
+
+    Before training has ``begun`` here, nothing is hidden yet, and what the method keeps has no room yet: it is made.
+    """
     missing = _KEYS - set(state) if isinstance(state, Mapping) else _KEYS
     if missing:
         raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
@@ -85,30 +90,55 @@ def read_state(
         there = saved.get(name, here)
         if type(there) not in PLAIN or there != here:
             raise ValueError(f"state['fields'][{name!r}]={there!r}: must be {here!r}, as here")
+    state = _named_as_here(state, net)
+    _check_shapes(_shapes(net), state["shapes"])
     _check_length(state, method, clock)
-    if "hidden" in state:
+    if "hidden" in state and begun:
         if hidden is None:
             raise ValueError("state['hidden']: is of a training that goes on, but this one is finished")
         hidden.check(state["hidden"])
-    shapes = _shapes(net)
-    for name in [*shapes, *state["shapes"]]:
-        here, there = shapes.get(name), state["shapes"].get(name)
-        if here != there:
-            absent = " (None: not sparsified; frozen weights are not)" if None in (here, there) else ""
-            raise ValueError(f"state['shapes'][{name!r}]={there}: is of another model, this one has {here}{absent}")
     return SavedState(
         step=state["step"],
         seed=state["seed"],
         target=state["target_sparsity"],
         masks=_read_masks(state["masks"], net),
         history=_read_history(state["history"], list(state["shapes"]), net),
-        memory=check_memory(net, state.get("memory", {})),
+        memory=(check_memory if begun else make_memory)(net, state.get("memory", {})),
         hidden=state.get("hidden"),
     )
 
 
+def _named_as_here(state: Mapping[str, Any], net: SparseNet) -> Mapping[str, Any]:
+    """The state with the names that the layers have here, if it was saved under a wrapper's prefix, or these are."""
+    here = {there: here for here, there in matched(_shapes(net), state["shapes"]).items()}
+
+    def renamed(values: Any) -> Any:
+        return (
+            {here.get(name, name): value for name, value in values.items()} if isinstance(values, Mapping) else values
+        )
+
+    hidden = state.get("hidden")
+    within = {kind: renamed(values) for kind, values in hidden.items()} if isinstance(hidden, Mapping) else hidden
+    named = {key: renamed(state[key]) for key in ("shapes", "masks", "memory") if key in state}
+    return {**state, **named} | ({"hidden": within} if "hidden" in state else {})
+
+
+def _check_shapes(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+    for name in [*here, *there]:
+        if here.get(name) == there.get(name):
+            continue
+        message = f"state['shapes'][{name!r}]={there.get(name)}: is of another model, this one has {here.get(name)}"
+        if None in (here.get(name), there.get(name)):
+            message += " (None: not sparsified; frozen weights are not)"
+        ends = [other.removesuffix(name) for other in there if other.endswith(f".{name}") and name not in there]
+        raise ValueError(message + (f"; names there begin with {ends[0]!r}" if ends else ""))
+
+
 def _check_length(state: Mapping[str, Any], method: Method, clock: Clock) -> None:
-    """ValueError if masks are still to change, and would at other moments than in the training that was saved."""
+    """ValueError if masks are still to change, and would at other moments than in the training that was saved.
+
+    Only a longer training is let through: its schedule holds from here on.
+    """
     if method.hidden and "hidden" not in state:  # after finish()
         return
     here = dataclasses.replace(clock, step=0)
@@ -118,8 +148,20 @@ def _check_length(state: Mapping[str, Any], method: Method, clock: Clock) -> Non
         return
     for name in _LENGTHS if any(map(in_epochs, _fields(method).values())) else ("total_steps",):
         asked, saved = getattr(here, name), getattr(there, name)
-        if asked != saved:
+        if asked == saved:
+            continue
+        if name != "total_steps" or None in (asked, saved):
             raise ValueError(f"{name}={asked}: must be {saved}, as when it was saved; masks are still to change")
+        if asked < saved:
+            raise ValueError(
+                f"{name}={asked}: must be at least {saved}, as when it was saved; masks are still to change"
+            )
+        now = [method.target(dataclasses.replace(each, step=state["step"])) for each in (here, there)]
+        warnings.warn(
+            f"granet: total_steps={asked}: the saved training had {saved}; from step {state['step']} on masks follow "
+            f"the schedule of the longer one, which is at sparsity {now[0]:.4g} there, not {now[1]:.4g}",
+            stacklevel=5,
+        )
 
 
 def _fields(method: Method) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from torch import Tensor, optim
 from torch.optim import LBFGS, Optimizer
 
 from granet.masking import zero_inactive
+from granet.net import Change
 from granet.sparsifier.filters import Followers, Held
 from granet.sparsifier.optimizer_state import OptimizerState
 from granet.weights import Masked, SparseLayer
@@ -44,23 +45,17 @@ class Zeros:
             return
         zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
 
-    # Bringing what depends on the layers in line with their masks, which may be new.
+    # Bringing weights, optimizer state and what depends on the layers in line with masks.
 
-    def copy_layer_masks(self) -> None:
-        """Enough in place of :meth:`hold_layers_only` where nothing besides the layers was held before."""
+    def apply(self, change: Change, held: Held) -> None:
+        """Write a change of the masks, and all that follows from it."""
+        change.write_weights()
+        change.write_survivors()
+        self.hold("layers")
+        self.write()
+        change.write_masks()
         if self._followers is not None:
-            self._followers.copy_layer_masks()
-
-    def hold_layers_only(self) -> None:
-        """Hold nothing at zero besides the layers; writes no zeros."""
-        if self._followers is not None:
-            self._followers.hold("layers")
-
-    def apply_masks(self, held: Held, layers_zeroed: bool = False) -> None:
-        """Bring weights and optimizer state in line with new masks; ``layers_zeroed``: the layers' own are already."""
-        if self._followers is not None:
-            self._followers.hold(held)
-        if self._followers is not None or not layers_zeroed:
+            self.hold(held)
             self.write()
 
     def begin_anew(self) -> None:
@@ -71,16 +66,21 @@ class Zeros:
         if isinstance(self._optimizer, LBFGS):
             self._optimizer.state.clear()
 
+    def hold(self, held: Held) -> None:
+        """Hold that at zero from now on, by the masks of the layers, which may be new; writes no zeros."""
+        if self._followers is not None:
+            self._followers.hold(held)
+
+    def copy_layer_masks(self) -> None:
+        """Enough in place of ``hold("layers")`` where nothing besides the layers was held before."""
+        if self._followers is not None:
+            self._followers.copy_layer_masks()
+
     def after_step(self) -> None:
         """Zero the inactive weights that the optimizer may have moved."""
         divides_by_zero = any(group.get("eps") == 0 for group in self._optimizer.param_groups)  # without a gradient
         if divides_by_zero or type(self._optimizer) not in ELEMENTWISE:
             self.write()
-
-    def write_within_update(self) -> None:
-        """Zero inactive weights of the layers in the middle of an update; what depends on the layers can wait."""
-        self.hold_layers_only()
-        self.write()
 
     def write(self) -> None:
         """Zero inactive weights, and reset their optimizer state to that of a weight never trained."""

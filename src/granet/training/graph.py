@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from granet.hidden import as_it_is
-from granet.sparsifier import Sparsifier
+from granet.sparsifier import Sparsifier, steps_of
 from granet.training.bfloat16_weights import RoundedWeights
 from granet.training.compiled import compiled
 from granet.training.device import has_gpu_to_itself, kernels_tried
@@ -53,7 +53,7 @@ class GraphStep:
         ``rounded`` are the copies of the model's weights that ``loss`` reads, if it does not read the weights.
         """
         self._groups = optimizer.param_groups
-        self._sparsifier = sparsifier
+        self._steps = steps_of(sparsifier) if sparsifier else None
         self._rounded = rounded
         self._images, self._labels = images.clone(), labels.clone()
         self._lr = torch.zeros((), device=images.device)
@@ -110,6 +110,8 @@ class GraphStep:
             self._sgd = _capture([step], lambda: None, state)
         if rounded is not None:
             rounded.refresh()
+            if sparsifier:
+                sparsifier.on_change(lambda change: rounded.refresh())
         if hidden:
             hidden.captured, hidden.fuse = True, as_it_is  # nothing is compiled while others are captured
             hidden.show()
@@ -121,25 +123,17 @@ class GraphStep:
         if lr != self._lr_on_device:
             self._lr_on_device = lr
             self._lr.fill_(lr)
-        if self._sparsifier is not None:
-            if self._sparsifier.hidden is not self._hidden:
+        steps, rounded = self._steps, self._rounded
+        if steps is not None:
+            if steps.hidden is not self._hidden:
                 raise ValueError("sparsifier: is finished, and the captured step trains what it had hidden")
-            self._sparsifier.prepare()
+            steps.prepare()
         self._graph.replay()
-        if self._sgd is not None and not self._updates_next():
+        if self._sgd is not None and not (steps and steps.updates_next):
             self._sgd.replay()
-        if self._sparsifier is not None:
-            self._advance(self._sparsifier)
-
-    def _updates_next(self) -> bool:
-        return self._sparsifier is not None and self._sparsifier.step + 1 in self._sparsifier.updates
-
-    def _advance(self, sparsifier: Sparsifier) -> None:
-        rounded = self._rounded
-        with rounded.gradients_shown() if rounded and sparsifier.reads_gradients else nullcontext():
-            sparsifier.advance()
-        if rounded and sparsifier.step in sparsifier.updates:
-            rounded.refresh()
+        if steps is not None:
+            with rounded.gradients_shown() if rounded and steps.reads_gradients else nullcontext():
+                steps.taken()
 
 
 def masked_sgd(

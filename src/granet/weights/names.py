@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -9,6 +11,29 @@ from torch.nn.parallel import DistributedDataParallel
 def plain_name(name: str) -> str:
     """The parameter's name in the model as written, whether or not ``torch.compile`` wraps it."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+_WRAPPERS = {"_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+
+
+def bare_name(name: str) -> str:
+    """The name without what compilers, trainers and averages put into it or, as ``module.``, in front of it.
+
+    >>> bare_name("module._orig_mod.features.0.weight"), bare_name("_forward_module.head.module.weight")
+    ('features.0.weight', 'head.module.weight')
+    """
+    parts = [part for part in name.split(".") if part not in _WRAPPERS]
+    while len(parts) > 1 and parts[0] == "module":
+        del parts[0]
+    return ".".join(parts)
+
+
+def matched(here: Iterable[str], there: Iterable[str]) -> dict[str, str]:
+    """Names here to the same names there, whatever wrapper either side was saved or made in."""
+    here, bare = list(here), {bare_name(name): name for name in there}
+    exact = set(bare.values())
+    pairs = {name: name if name in exact else bare.get(bare_name(name)) for name in here}
+    return {name: other for name, other in pairs.items() if other is not None}
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
