@@ -28,7 +28,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def and_more(names: Sequence[str]) -> str:
+def and_more(names: Sequence[object]) -> str:
     """What follows the first of these names, where that stands for all of them.
 
     >>> and_more(["a", "b", "c"]), and_more(["a"])

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
+
+import granet
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "granet"
@@ -60,3 +67,35 @@ def test_imports_go_down(name: str) -> None:
     files = [SOURCE / f"{name}.py"] if (SOURCE / f"{name}.py").is_file() else list((SOURCE / name).rglob("*.py"))
     up = {(path.name, other) for path in files for other in imported(path) if place[other] < place[name]}
     assert not up
+
+
+def test_the_walk_through_an_update_is_in_order_of_call() -> None:
+    """Every line of it is called after the one before it, while the line it is indented below is running."""
+    model = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    granet.sparsify(model, optimizer, granet.GraNet(sparsity=0.8, every=1), total_steps=10)
+    model(torch.randn(4, 12)).square().sum().backward()
+    events: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, arg: Any) -> None:
+        if event in ("call", "return") and frame.f_globals.get("__name__", "").startswith("granet."):
+            events.append((event, f"{frame.f_globals['__name__'].rpartition('.')[2]}.{frame.f_code.co_name}"))
+
+    sys.setprofile(note)
+    try:
+        optimizer.step()
+    finally:
+        sys.setprofile(None)
+
+    walk = PAGE.split("## One training step\n")[1].split("```")[1]
+    at, parents = 0, []
+    for line in walk.strip("\n").splitlines():
+        if (found := re.match(r"( *)(\w+\.\w+)", line)) is None or len(found[1]) > 16:
+            continue
+        depth, name = len(found[1]) // 4, found[2]
+        at = events.index(("call", name), at) + 1
+        del parents[depth:]
+        for parent in parents:
+            calls = [event for event, other in events[:at] if other == parent]
+            assert calls.count("call") > calls.count("return"), f"{name} is not called by {parent}"
+        parents.append(name)

@@ -313,7 +313,7 @@ def test_gradients_set_by_hand_replace_the_kept_ones_if_they_are_dense(anew: boo
     if anew:
         layer.weight.grad[second] = 1.0
     sparsifier.mask_gradients()
-    sparsifier.advance()
+    steps_of(sparsifier).taken()
     grown = sparsifier.masks["weight"] & ~mask
     assert grown.sum() == 1
     assert grown[second if anew else first]

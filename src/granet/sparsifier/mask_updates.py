@@ -16,6 +16,7 @@ from granet.sparsifier.filters import Held
 from granet.sparsifier.history import History
 from granet.sparsifier.memory import Layout, check_layout
 from granet.sparsifier.readings import KeptGradients, read_rates
+from granet.weights import SparseLayer
 
 
 class MaskUpdates:

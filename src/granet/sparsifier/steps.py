@@ -108,9 +108,9 @@ class Steps:
         else:
             change.write_masks()
             self._show_anew()
-        self._tell(change)
+        self.tell(change)
 
-    def _tell(self, change: Change) -> None:
+    def tell(self, change: Change) -> None:
         for listener in self.listeners:
             listener(change)
 
@@ -177,7 +177,7 @@ class Steps:
             change.write_masks()
             self.drop_hidden()
             self.begin()
-            self._tell(change)
+            self.tell(change)
 
     def drop_hidden(self) -> None:
         if self.hidden is not None:
