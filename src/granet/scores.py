@@ -54,7 +54,7 @@ def signal_to_noise(units: Units) -> Score:
 
 
 def gradient(layer: SparseLayer, draw: int) -> Tensor:
-    """|dL/dw| of every weight, active or not: of the update step, or its mean over ``grow_batches`` steps."""
+    """|dL/dw| of every weight, active or not: of the update step, or its mean over ``grow_batch_count`` steps."""
     kept = layer.gradient
     assert kept is not None
     return kept

@@ -119,7 +119,7 @@ def test_gradual_pruning_is_the_mean_of_its_forward_passes() -> None:
 @pytest.mark.parametrize("batches", [1, 2])
 def test_granet_adds_a_dense_gradient_on_updates(batches: int) -> None:
     """And on the steps before them whose gradients growth reads too."""
-    method = granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=3, prune_end=15, grow_batches=batches)
+    method = granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=3, prune_end=15, grow_batch_count=batches)
     sparsifier, training, passes = train(method, 20)
     updates = [record.step for record in sparsifier.history]
     assert updates == [3, 6, 9, 12, 15, 18]

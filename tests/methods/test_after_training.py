@@ -140,7 +140,7 @@ def outputs(state: dict[str, Tensor]) -> Tensor:
 def sis(**fields: Any) -> tuple[nn.Sequential, granet.Sparsifier]:
     model = net(3, torch.float64)
     given = {"batches": [batch(50, torch.float64), batch(51, torch.float64)], "trained": trained(torch.float64)}
-    return model, begin(model, granet.SIS(batches=2, iterations=60, **fields), **given)
+    return model, begin(model, granet.SIS(batch_count=2, iterations=60, **fields), **given)
 
 
 def test_sis_keeps_the_outputs_the_better_the_smaller_the_tolerance() -> None:
@@ -200,7 +200,7 @@ def test_sis_keeps_the_outputs_of_every_layer_that_has_a_tied_weight() -> None:
     torch.manual_seed(0)
     model, x = Halves(), torch.randn(20, 4)
     original = model(x).detach()
-    begin(model, granet.SIS(tolerance=0.05, batches=1), batches=[(x, None)], trained=model.state_dict())
+    begin(model, granet.SIS(tolerance=0.05, batch_count=1), batches=[(x, None)], trained=model.state_dict())
     assert (model(x) - original).norm() < 0.05 * original.norm()
 
 
@@ -222,7 +222,7 @@ def test_sis_finds_the_tolerance_for_a_sparsity() -> None:
 def test_sis_computes_half_precision_in_float32() -> None:
     wide, half = (net(3, dtype) for dtype in (torch.float32, torch.bfloat16))
     state = {name: value.bfloat16() if value.is_floating_point() else value for name, value in trained().items()}
-    method = granet.SIS(tolerance=0.2, batches=1, iterations=20)
+    method = granet.SIS(tolerance=0.2, batch_count=1, iterations=20)
     given = {"batches": [batch(50, torch.bfloat16)], "trained": state}
     masks = begin(half, method, **given).masks
     given = {"batches": [(batch(50, torch.bfloat16)[0].float(), None)], "trained": state}
@@ -249,7 +249,7 @@ def test_sis_refuses_outputs_that_are_not_finite(fields: dict[str, Any], where: 
     else:
         state["1.running_mean"] = state["1.running_mean"] * float("nan")
     with pytest.raises(ValueError, match=r"batches: sis is to keep the outputs of '.*', but they are not finite"):
-        begin(model, granet.SIS(batches=1, iterations=5, **fields), batches=[(images, labels)], trained=state)
+        begin(model, granet.SIS(batch_count=1, iterations=5, **fields), batches=[(images, labels)], trained=state)
     assert all(torch.equal(value, net(3).state_dict()[name]) for name, value in model.state_dict().items())
 
 
@@ -259,7 +259,7 @@ def test_sis_says_what_it_reached() -> None:
         state[name] *= torch.from_numpy(largest(trained(), 0.95)[name])
     model, given = net(), {"batches": [batch(50)], "loss": None}
     with pytest.raises(ValueError, match=r"sparsity=0\.3: sis finds no tolerance .* the nearest of 12 gave 0\.[89]"):
-        begin(model, granet.SIS(sparsity=0.3, batches=1, iterations=5), trained=state, **given)
+        begin(model, granet.SIS(sparsity=0.3, batch_count=1, iterations=5), trained=state, **given)
     assert all(torch.equal(value, net().state_dict()[name]) for name, value in model.state_dict().items())
 
 
@@ -271,8 +271,10 @@ def test_sis_makes_up_a_small_jump_and_no_large_one(pattern: str, too_far: float
         model.weight.fill_(1.0)[:4] = 0
     given = {"batches": [(torch.eye(10), None)], "trained": model.state_dict()}
     with pytest.raises(ValueError, match=rf"sparsity={too_far}: sis finds no tolerance .* nearest of 12 gave 0\.4$"):
-        begin(model, granet.SIS(sparsity=too_far, batches=1, pattern=pattern), **given)
-    assert begin(model, granet.SIS(sparsity=near, batches=1, pattern=pattern), **given).sparsity == pytest.approx(near)
+        begin(model, granet.SIS(sparsity=too_far, batch_count=1, pattern=pattern), **given)
+    assert begin(model, granet.SIS(sparsity=near, batch_count=1, pattern=pattern), **given).sparsity == pytest.approx(
+        near
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,7 +285,7 @@ def test_sis_makes_up_a_small_jump_and_no_large_one(pattern: str, too_far: float
         ({"tolerance": 1.0}, r"tolerance=1\.0: must be in \[0, 1\)"),
         ({"tolerance": "small"}, r"tolerance='small': must be a number in \[0, 1\)"),
         ({"sparsity": 0.5, "iterations": 0}, "iterations=0: must be a whole number"),
-        ({"sparsity": 0.5, "batches": 0}, "batches=0: must be a whole number"),
+        ({"sparsity": 0.5, "batch_count": 0}, "batch_count=0: must be a whole number"),
     ],
 )
 def test_sis_fields_out_of_range(fields: dict[str, Any], message: str) -> None:
@@ -380,5 +382,5 @@ def test_sis_names_a_weight_that_is_in_no_linear_map() -> None:
 
     model = Odd()
     with pytest.raises(ValueError, match=r"include: sis takes weights of convolutions .* exclude=\('table.weight',\)"):
-        begin(model, granet.SIS(tolerance=0.1, batches=1), also="table.weight", trained=model.state_dict(),
+        begin(model, granet.SIS(tolerance=0.1, batch_count=1), also="table.weight", trained=model.state_dict(),
               batches=[(torch.ones(2, 4), None)])  # fmt: skip

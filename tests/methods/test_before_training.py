@@ -72,7 +72,7 @@ def test_snip_keeps_the_largest_products_of_weight_and_gradient(sparsity: float,
         for name, weight in weights(model).items():
             total[name] += weight.grad.double().numpy()
     scores = {name: np.abs(weight.detach().double().numpy() * total[name]) for name, weight in weights(model).items()}
-    check(sparsified(net(), granet.SNIP(sparsity=sparsity, batches=count), floor=0), top(scores, sparsity))
+    check(sparsified(net(), granet.SNIP(sparsity=sparsity, batch_count=count), floor=0), top(scores, sparsity))
 
 
 def flat_hessian(model: nn.Module, temperature: float) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +110,7 @@ def test_grasp_removes_the_largest_scores_of_minus_weight_times_hessian_times_gr
     gradient, hessian = flat_hessian(model, temperature)
     flat = np.concatenate([w.detach().numpy().ravel() for w in weights(model).values()])
     score = -flat * (hessian @ gradient)
-    method = granet.GraSP(sparsity=0.6, batches=2, temperature=temperature)
+    method = granet.GraSP(sparsity=0.6, batch_count=2, temperature=temperature)
     sparsifier = sparsified(small(), method, batches=batches(2, torch.float64))
     kept = np.concatenate([mask.numpy().ravel() for mask in sparsifier.masks.values()])
     assert kept.sum() == len(flat) - round(0.6 * len(flat))
@@ -260,8 +260,8 @@ def test_magnitude_at_initialisation_keeps_the_largest_weights() -> None:
 
 
 METHODS = [
-    granet.SNIP(sparsity=0.8, batches=2),
-    granet.GraSP(sparsity=0.8, batches=2),
+    granet.SNIP(sparsity=0.8, batch_count=2),
+    granet.GraSP(sparsity=0.8, batch_count=2),
     granet.SynFlow(sparsity=0.8, rounds=3),
     granet.MagnitudeInit(sparsity=0.8),
 ]
@@ -323,8 +323,8 @@ def test_weights_of_nan_are_refused(method: granet.Method) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: granet.SNIP(sparsity=0.9, batches=0), "batches=0: must be a whole number, 1 or more"),
-        (lambda: granet.GraSP(sparsity=0.9, batches=1.5), r"batches=1\.5: must be a whole number"),
+        (lambda: granet.SNIP(sparsity=0.9, batch_count=0), "batch_count=0: must be a whole number, 1 or more"),
+        (lambda: granet.GraSP(sparsity=0.9, batch_count=1.5), r"batch_count=1\.5: must be a whole number"),
         (lambda: granet.GraSP(sparsity=0.9, temperature=0), "temperature=0: must be a number above 0"),
         (lambda: granet.GraSP(sparsity=0.9, temperature=float("nan")), "temperature=nan: must be a number above 0"),
         (lambda: granet.SynFlow(sparsity=0.9, rounds=True), "rounds=True: must be a whole number"),

@@ -21,7 +21,7 @@ SHORT = {
     "prune_end": 8,
     "rounds": 3,
     "log_every": 1,
-    "batches": 1,
+    "batch_count": 1,
     "iterations": 5,
     "examples": 32,
     "s_init": -3.0,
@@ -172,7 +172,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in METHODS if name not in ("str", "vd")),
     ("str", {"every": 1}),  # its masks change at every step, and are counted as of the last record
     ("vd", {"log_sigma2": -2.0}),  # some weights are mostly noise from the start
-    ("rigl", {"every": 4, "end": 9, "grow_batches": 3}),
+    ("rigl", {"every": 4, "end": 9, "grow_batch_count": 3}),
 ]
 
 
@@ -191,7 +191,7 @@ def test_training_flops_count_the_dense_gradients_that_are_read(name: str, field
     every_step = set(range(1, STEPS + 1))
     counted = {
         "never": set(),
-        "on updates": {step - i for step in updates for i in range(fields.get("grow_batches", 1))},
+        "on updates": {step - i for step in updates for i in range(fields.get("grow_batch_count", 1))},
         "always": every_step,
     }[method.dense_gradient]
     undisturbed = final_state(method, set())

@@ -23,7 +23,7 @@ from granet.training.rundir import RunDir, run_name
 FILES = Path(__file__).parent / "former_names"
 FIELDS = {
     "sparsity": 0.75, "initial_sparsity": 0.5, "prune_end": 6, "every": 2, "scope": "global", "distribution": "uniform",
-    "grow_batches": 2,
+    "grow_batch_count": 2,
 }  # fmt: skip
 RUN = {**FIELDS, "sparsity": 0.9, "every": 10, "prune_end": "50%"}
 NAME = "digits-digits_net-granet-0.9-seed0-cdab9467"
@@ -99,4 +99,5 @@ def test_methods_of_ones_own_have_the_former_names_of_what_they_derive_from() ->
 
     assert former_names.present(Mine, {"end": 3}) == {"prune_end": 3}
     assert former_names.first_written(Mine, {"prune_end": 3}) == {"end": 3}
-    assert former_names.present(granet.RigL, {"end": 3}) == {"end": 3}
+    assert former_names.present(granet.RigL, {"end": 3, "grow_batches": 2}) == {"end": 3, "grow_batch_count": 2}
+    assert former_names.present(granet.SNIP, {"batches": 2}) == {"batch_count": 2}

@@ -18,9 +18,9 @@ from granet.scores import magnitude, momentum
 from granet.sparsifier import steps_of
 
 METHODS = {
-    "rigl": lambda n: granet.RigL(sparsity=0.6, every=5, end=20, grow_batches=n),
-    "rigl-itop": lambda n: granet.RigLITOP(sparsity=0.6, every=5, grow_batches=n),
-    "granet": lambda n: granet.GraNet(sparsity=0.6, initial_sparsity=0.6, prune_end=10, every=5, grow_batches=n),
+    "rigl": lambda n: granet.RigL(sparsity=0.6, every=5, end=20, grow_batch_count=n),
+    "rigl-itop": lambda n: granet.RigLITOP(sparsity=0.6, every=5, grow_batch_count=n),
+    "granet": lambda n: granet.GraNet(sparsity=0.6, initial_sparsity=0.6, prune_end=10, every=5, grow_batch_count=n),
 }
 RATIO = {
     "rigl": lambda step: 0.15 * (1 + math.cos(math.pi * step / 20)),
@@ -98,7 +98,7 @@ def check_same(some: Iterable[Tensor], others: Iterable[Tensor]) -> None:
 
 
 REMEMBERING = {
-    "mean": granet.RigLITOP(sparsity=0.6, every=5, grow_batches=3),
+    "mean": granet.RigLITOP(sparsity=0.6, every=5, grow_batch_count=3),
     "momentum": granet.SNFS(sparsity=0.6, every=5),
 }
 
@@ -211,7 +211,7 @@ def test_what_is_not_finite_counts_as_zero_in_an_average(value: float) -> None:
 def test_half_precision_gradients_add_up_in_float32() -> None:
     model = nn.Linear(10, 8, bias=False, dtype=torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    method = granet.RigL(sparsity=0.5, every=100, grow_batches=100)
+    method = granet.RigL(sparsity=0.5, every=100, grow_batch_count=100)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=200)
     for _ in range(99):
         model.weight.grad = torch.full_like(model.weight, 0.1)
@@ -235,7 +235,7 @@ def test_an_average_is_of_all_steps_up_to_the_last_update() -> None:
 
 
 def test_steps_long_before_a_late_first_update_are_not_in_its_mean() -> None:
-    method = granet.GraNet(sparsity=0.6, start=12, prune_end=20, every=5, grow_batches=2)
+    method = granet.GraNet(sparsity=0.6, start=12, prune_end=20, every=5, grow_batch_count=2)
     model, optimizer, sparsifier = start(method, steps=30)
     assert sparsifier.updates[0] == 15
     for _ in range(14):
@@ -248,7 +248,7 @@ def test_a_window_longer_than_the_time_between_updates_is_refused() -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = model.weight.detach().clone()
-    with pytest.raises(ValueError, match="grow_batches=6: must be at most every=5"):
+    with pytest.raises(ValueError, match="grow_batch_count=6: must be at most every=5"):
         granet.sparsify(model, optimizer, METHODS["rigl"](6), total_steps=20)
     assert torch.equal(model.weight, before)
     assert not optimizer._optimizer_step_pre_hooks
@@ -257,7 +257,7 @@ def test_a_window_longer_than_the_time_between_updates_is_refused() -> None:
 @pytest.mark.parametrize("value", [0, -1, 2.0, True, "3"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_number_of_batches_that_is_none_is_refused(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match="grow_batches="):
+    with pytest.raises(ValueError, match="grow_batch_count="):
         METHODS[name](value)
 
 

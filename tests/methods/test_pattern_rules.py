@@ -224,7 +224,7 @@ def test_sis_finds_the_least_units(units, pattern: str) -> None:
 def test_sis_by_tolerance_keeps_just_the_units_that_are_left(units, pattern: str) -> None:
     trained = {name: value * 1.2 for name, value in small_net().state_dict().items()}
     options = {"trained": trained, "batches": [batch(0), batch(1)]}
-    method = granet.SIS(tolerance=0.6, batches=2, iterations=150, pattern=pattern)
+    method = granet.SIS(tolerance=0.6, batch_count=2, iterations=150, pattern=pattern)
     model, _, sparsifier = begin(method, **options)
     for name in NAMES:
         shown = units.split(model.get_parameter(name).detach(), pattern)

@@ -82,7 +82,7 @@ def test_fields_are_given_by_name(info: granet.MethodInfo) -> None:
 GRADUAL = {
     "start": 0, "prune_end": "50%", "every": 1000, "scope": "global", "last_density": 0.2, "dense_first": False,
 }  # fmt: skip
-GROWING = {"initial_sparsity": 0.0, "distribution": None, "regrow": 0.5, "regrow_end": 0.005, "grow_batches": 1}
+GROWING = {"initial_sparsity": 0.0, "distribution": None, "regrow": 0.5, "regrow_end": 0.005, "grow_batch_count": 1}
 DEFAULTS: dict[str, dict[str, object]] = {
     "deep-r": {"distribution": "erk", "end": "100%", "l1": 1e-5, "noise": 1e-5, "log_every": 1000},
     "dpf": GRADUAL | {"every": 16},
@@ -92,23 +92,23 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "gmp": GRADUAL | {"score": "magnitude"},
     "gmp-original": GRADUAL | {"scope": "uniform", "dense_first": True},
     "granet": GRADUAL | {"score": "magnitude"} | GROWING,
-    "grasp": {"batches": 1, "temperature": 200.0},
+    "grasp": {"batch_count": 1, "temperature": 200.0},
     "gs": {"start": "25%", "prune_end": "75%", "rounds": 10},
     "prune-once": {"rate": 0.5, "scope": "global"},
     "prune-regrow": {"rate": 0.5, "scope": "global"},
     "rigl": {
-        "distribution": "erk", "every": 100, "end": "75%", "regrow": 0.3, "step_on_update": True, "grow_batches": 1,
+        "distribution": "erk", "every": 100, "end": "75%", "regrow": 0.3, "step_on_update": True, "grow_batch_count": 1,
     },
     "rigl-itop": {
-        "distribution": "erk", "every": 1000, "end": "100%", "regrow": 0.5, "regrow_end": 0.005, "grow_batches": 1,
+        "distribution": "erk", "every": 1000, "end": "100%", "regrow": 0.5, "regrow_end": 0.005, "grow_batch_count": 1,
     },
     "set": {"distribution": "er", "every": "1ep", "end": "100%", "regrow": 0.3},
-    "sis": {"tolerance": None, "batches": 4, "iterations": 100},
+    "sis": {"tolerance": None, "batch_count": 4, "iterations": 100},
     "snfs": {
         "distribution": "uniform", "every": "1ep", "end": "100%", "momentum": 0.9, "regrow": 0.5, "regrow_end": 0.005,
     },
     "snfs-fixed": {"distribution": "erk", "every": 100, "end": "75%", "regrow": 0.3, "momentum": 0.9},
-    "snip": {"batches": 1},
+    "snip": {"batch_count": 1},
     "static": {"distribution": "erk"},
     "str": {"s_init": -100.0, "s_decay": None, "every": 1000},
     "synflow": {"rounds": 100},

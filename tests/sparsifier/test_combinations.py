@@ -44,7 +44,7 @@ def first(score: np.ndarray, candidates: np.ndarray, count: int) -> np.ndarray:
 
 def test_blocks_grow_where_the_mean_of_several_gradients_is_large(kit: Kit) -> None:
     rows, columns, window = 2, 3, 3
-    method = granet.RigL(sparsity=0.5, pattern="2x3", every=4, end=20, regrow=0.4, grow_batches=window)
+    method = granet.RigL(sparsity=0.5, pattern="2x3", every=4, end=20, regrow=0.4, grow_batch_count=window)
     model, optimizer, sparsifier = start(kit.net(), method, exclude=("6.weight",))
     updates, seen = 0, {name: [] for name in sparsifier.layers}
     for step, batch in enumerate(kit.batches(20), 1):
@@ -83,7 +83,7 @@ def test_blocks_grow_where_the_mean_of_several_gradients_is_large(kit: Kit) -> N
 def test_patterns_with_a_gradient_mean_resume_anywhere(kit: Kit, pattern: str, at: int) -> None:
     """In the middle of a mean (7), at the last update but one (16 is the last), and after it, where biases follow."""
     method = granet.GraNet(
-        sparsity=PATTERNS[pattern], pattern=pattern, scope="uniform", every=4, prune_end=12, grow_batches=2
+        sparsity=PATTERNS[pattern], pattern=pattern, scope="uniform", every=4, prune_end=12, grow_batch_count=2
     )
     whole = start(kit.net(), method, exclude=("6.weight",))
     kit.train(*whole[:2], at)

@@ -21,7 +21,9 @@ Kit = SimpleNamespace
 STEPS = 5
 METHODS = {
     "granet": granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=4, every=2),
-    "granet, mean gradient": granet.GraNet(sparsity=0.8, initial_sparsity=0.4, prune_end=4, every=3, grow_batches=2),
+    "granet, mean gradient": granet.GraNet(
+        sparsity=0.8, initial_sparsity=0.4, prune_end=4, every=3, grow_batch_count=2
+    ),
     "granet, filters": granet.GraNet(sparsity=0.5, prune_end=4, every=2, pattern="filter"),
     "gmp": granet.GMP(sparsity=0.8, prune_end=4, every=2),
 }

@@ -23,7 +23,7 @@ METHODS = {
     "dsr": granet.DSR(sparsity=0.7, every=3, regrow=0.2, threshold=0.02),
     "snfs": granet.SNFS(sparsity=0.7, every=3),
     "snfs-fixed": granet.SNFSFixed(sparsity=0.7, every=3),
-    "rigl-mean": granet.RigL(sparsity=0.7, every=3, grow_batches=3),
+    "rigl-mean": granet.RigL(sparsity=0.7, every=3, grow_batch_count=3),
     "itop": granet.RigLITOP(sparsity=0.7, every=3),
 }
 KEPT = {

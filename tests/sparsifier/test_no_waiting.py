@@ -81,7 +81,7 @@ METHODS = [
     granet.GraNet(sparsity=0.8, every=2, prune_end=12),
     granet.GraNet(sparsity=0.8, initial_sparsity=0.5, every=2, prune_end=12, scope="uniform"),
     granet.GraNet(sparsity=0.8, every=2, prune_end=12, score="lamp"),
-    granet.GraNet(sparsity=0.8, every=2, prune_end=12, grow_batches=2, pattern="2x2"),
+    granet.GraNet(sparsity=0.8, every=2, prune_end=12, grow_batch_count=2, pattern="2x2"),
     granet.GraNet(sparsity=0.5, every=2, prune_end=12, pattern="2:4"),
     granet.GraNet(sparsity=0.5, every=2, prune_end=12, pattern="filter"),
     granet.GraNet(sparsity=0.5, every=2, prune_end=12, pattern="fan-in"),

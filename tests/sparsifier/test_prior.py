@@ -13,15 +13,15 @@ import granet
 
 Kit = SimpleNamespace
 METHODS: dict[str, granet.Method] = {
-    "snip": granet.SNIP(sparsity=0.8, batches=2),
+    "snip": granet.SNIP(sparsity=0.8, batch_count=2),
     "grasp": granet.GraSP(sparsity=0.8),
     "synflow": granet.SynFlow(sparsity=0.8, rounds=3),
     "magnitude-init": granet.MagnitudeInit(sparsity=0.8),
     "lth": granet.LTH(sparsity=0.8),
     "lrr": granet.LRR(sparsity=0.8),
     "one-shot": granet.OneShot(sparsity=0.8),
-    "sis": granet.SIS(sparsity=0.6, batches=1, iterations=10),
-    "sis-tolerance": granet.SIS(tolerance=0.3, batches=1, iterations=10),
+    "sis": granet.SIS(sparsity=0.6, batch_count=1, iterations=10),
+    "sis-tolerance": granet.SIS(tolerance=0.3, batch_count=1, iterations=10),
 }
 Run = tuple[nn.Module, torch.optim.Optimizer, granet.Sparsifier]
 

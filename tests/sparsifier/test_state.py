@@ -31,7 +31,7 @@ METHODS: dict[str, granet.Method] = {
     "rigl-itop": granet.RigLITOP(sparsity=0.8, every=9),
     "set": granet.SET(sparsity=0.8, every=9),
     "static": granet.Static(sparsity=0.8),
-    "granet-mean": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, prune_end="75%", every=9, grow_batches=9),
+    "granet-mean": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, prune_end="75%", every=9, grow_batch_count=9),
     "deep-r": granet.DeepR(sparsity=0.8, l1=1e-3, noise=0.1, log_every=9),
     "dsr": granet.DSR(sparsity=0.8, every=9, regrow=0.3, threshold=0.03),
     "snfs": granet.SNFS(sparsity=0.8, every=9),
@@ -235,9 +235,9 @@ if __name__ == "__main__":
 def test_numbers_of_numpy_leave_a_plain_state(tmp_path: Path) -> None:
     """As `labels.size // batch_size` gives them; a file of the state is to be read with `weights_only=True`."""
     method = granet.GraNet(
-        sparsity=np.float64(0.5), every=np.int64(3), prune_end=np.int32(30), grow_batches=np.uint8(2)
+        sparsity=np.float64(0.5), every=np.int64(3), prune_end=np.int32(30), grow_batch_count=np.uint8(2)
     )
-    assert repr(method) == repr(granet.GraNet(sparsity=0.5, every=3, prune_end=30, grow_batches=2))
+    assert repr(method) == repr(granet.GraNet(sparsity=0.5, every=3, prune_end=30, grow_batch_count=2))
     model = nn.Linear(10, 6)
     options = {"total_steps": np.int64(40), "steps_per_epoch": np.int64(10), "seed": np.int64(3), "floor": np.int64(2)}
     sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), method, **options)

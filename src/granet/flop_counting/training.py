@@ -66,7 +66,7 @@ class TrainingFlops:
     active: tuple[int, ...]
     """Their active weights before the first step."""
     dense_gradient: DenseGradient
-    batches: int = 1
+    batch_count: int = 1
     """How many steps' dense gradients an update reads, its own step included; all are counted."""
     dense_passes: int = 0
     """How often each pass is made with every weight; 0: once, with the active ones."""
@@ -89,9 +89,9 @@ class TrainingFlops:
             raise ValueError(f"sparsifier.step={sparsifier.step}: must be 0, the masks before the first step count too")
         active, method = sparsifier.active, sparsifier.method
         memory = method.gradient_memory
-        batches = memory.batches if isinstance(memory, MeanGradient) else 1
+        batch_count = memory.batch_count if isinstance(memory, MeanGradient) else 1
         return TrainingFlops(
-            report, tuple(active), tuple(active.values()), method.dense_gradient, batches, method.dense_passes
+            report, tuple(active), tuple(active.values()), method.dense_gradient, batch_count, method.dense_passes
         )
 
     def forward(self, active: Sequence[int]) -> int:
@@ -122,7 +122,7 @@ class TrainingFlops:
                 break
             total += self._stretch(record.step - done, f_sparse)
             if self.dense_gradient == "on updates":
-                total += self.batches * (f_dense - f_sparse)
+                total += self.batch_count * (f_dense - f_sparse)
             done = record.step
             if record.active != active:
                 active, f_sparse = record.active, self.forward(record.active)

@@ -14,15 +14,15 @@ from granet.methods.gradient_memory import GradientMemory, MeanGradient
 class GrowsByGradient(Method):
     """Weights grow where the dense gradient is largest."""
 
-    grow_batches: int = 1
+    grow_batch_count: int = 1
     """Growth reads the mean gradient of this many steps: the update step and those just before it."""
 
     needs_gradient: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("grow_batches", self.grow_batches)
+        check_count("grow_batch_count", self.grow_batch_count)
 
     @property
     def gradient_memory(self) -> GradientMemory | None:
-        return MeanGradient(self.grow_batches) if self.grow_batches > 1 else None
+        return MeanGradient(self.grow_batch_count) if self.grow_batch_count > 1 else None

@@ -9,12 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from granet.methods.base import Method
+from granet.methods.by_gradient import GrowsByGradient
 from granet.methods.gmp import Gradual
+from granet.methods.grasp import GraSP
 from granet.methods.gs import GS
+from granet.methods.sis import SIS
+from granet.methods.snip import SNIP
 
-_FORMER: Mapping[type[Method], Mapping[str, str]] = {
+_FORMER: Mapping[type, Mapping[str, str]] = {
     Gradual: {"prune_end": "end"},
     GS: {"prune_end": "end"},
+    GrowsByGradient: {"grow_batch_count": "grow_batches"},
+    **{cls: {"batch_count": "batches"} for cls in (GraSP, SIS, SNIP)},
 }
 """A class to the names that its fields have now, each with the one it had; classes derived from it have them too."""
 

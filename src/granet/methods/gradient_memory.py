@@ -42,29 +42,30 @@ class GradientMemory(Protocol):
 
 @dataclass(frozen=True)
 class MeanGradient:
-    """The mean gradient of the last ``batches`` steps before an update, the update step included.
+    """The mean gradient of the last ``batch_count`` steps before an update, the update step included.
 
     RigL's authors suggest it for small batches, whose single gradient is a noisy guide. If a gradient is not finite,
     neither is the mean, and the update is skipped like any other with such a gradient.
     """
 
-    batches: int
+    batch_count: int
 
     def begin(self, layers: Sequence[SparseLayer], updates: range) -> None:
-        if self.batches > updates.step:
+        if self.batch_count > updates.step:
             raise ValueError(
-                f"grow_batches={self.batches!r}: must be at most every={updates.step}, the steps between two updates"
+                f"grow_batch_count={self.batch_count!r}: must be at most every={updates.step}, the steps between two "
+                "updates"
             )
         _make_room("gradient_mean", layers)
 
     def wants(self, step: int, updates: range) -> bool:
-        soon = bool(updates) and updates.start - self.batches < step <= updates[-1]
-        return soon and (updates.start - step) % updates.step < self.batches
+        soon = bool(updates) and updates.start - self.batch_count < step <= updates[-1]
+        return soon and (updates.start - step) % updates.step < self.batch_count
 
     @torch.no_grad()
     def remember(self, layers: Sequence[SparseLayer], gradients: Sequence[Tensor]) -> None:
         means = [layer.memory["gradient_mean"] for layer in layers]
-        torch._foreach_add_(means, list(gradients), alpha=1 / self.batches)
+        torch._foreach_add_(means, list(gradients), alpha=1 / self.batch_count)
 
     def recall(self, layer: SparseLayer) -> Tensor:
         return layer.memory["gradient_mean"]

@@ -16,7 +16,7 @@ from granet.scores import given, in_order
     paper="Wang et al. 2020, arXiv 2002.07376",
     score="w * (Hessian * gradient), signed",
     shares="global",
-    cost="`batches` gradients and Hessian products, before training",
+    cost="`batch_count` gradients and Hessian products, before training",
     before_training=True,
 )
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class GraSP(Method):
     layers are drawn anew; here the scored weights are those that will be trained.)
     """
 
-    batches: int = 1
+    batch_count: int = 1
     """How many batches g and Hg are summed over; the authors take ten images of every class."""
     temperature: float = 200.0
 
@@ -39,11 +39,11 @@ class GraSP(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("batches", self.batches)
+        check_count("batch_count", self.batch_count)
         check_number("temperature", self.temperature, above=0)
 
     def begin(self, net: SparseNet) -> None:
-        batches = net.probe.draw(self.batches)
+        batches = net.probe.draw(self.batch_count)
         gradient = net.probe.gradient(batches, self.temperature)
         product = net.probe.hessian_product(batches, gradient, self.temperature)
         kept_flow = {

@@ -36,7 +36,7 @@ _JUMP = 0.05
 class SIS(Method):
     """Subdifferential inclusion: shrink the l1 norm of each layer of a finished first run while its outputs stay near.
 
-    Each layer by itself gets the weights of smallest l1 norm whose outputs, on ``batches`` batches, stay within
+    Each layer by itself gets the weights of smallest l1 norm whose outputs, on ``batch_count`` batches, stay within
     ``tolerance`` of the original ones (see `granet.methods.sis.inclusion` for the problem, how it is solved, and what
     in it is our reading). The model starts from these weights and the first run's other values, to be fine-tuned.
     Either ``tolerance`` is given and the sparsity follows, or ``sparsity`` is given and the tolerance, the same for all
@@ -48,7 +48,7 @@ class SIS(Method):
     sparsity: float = 0.0
     tolerance: float | None = None
     """Relative to what removing the layer would do: 0 allows no change, 1 any."""
-    batches: int = 4
+    batch_count: int = 4
     """If a layer has more inputs than these hold samples, they hardly constrain it."""
     iterations: int = 100
     """Steps of the splitting, for each layer."""
@@ -66,7 +66,7 @@ class SIS(Method):
             check_share("tolerance", self.tolerance)
             if self.sparsity > 0:
                 raise ValueError(f"tolerance={self.tolerance!r}: gives a sparsity of its own; leave out one of the two")
-        for field in ("batches", "iterations"):
+        for field in ("batch_count", "iterations"):
             check_count(field, getattr(self, field))
 
     def begin(self, net: SparseNet) -> None:
@@ -74,7 +74,7 @@ class SIS(Method):
         trained, own = probe.state_to_start_from(), probe.state()
         state = {name: full_precision(trained.get(name, value).to(value)) for name, value in own.items()}
         weights = probe.finite_weights(state)
-        batches = [(each_tensor(full_precision, inputs), targets) for inputs, targets in probe.draw(self.batches)]
+        batches = [(each_tensor(full_precision, inputs), targets) for inputs, targets in probe.draw(self.batch_count)]
         seen = watch(probe, state, batches)
         _check_outputs(seen, weights)
         solve = partial(self._solve, net, seen, weights)
