@@ -37,6 +37,7 @@ def train(rank: int, folder: Path) -> None:
         assert sparsifier.sparsity == method.sparsity and sparsifier.history[-1].regrown > 0
         ends[name] = {"weights": model.state_dict(), "masks": sparsifier.masks}
     ends["vd"] = train_with_noise(rank)
+    ends["rigl"], ends["rigl, masked early"] = train_in_parts(rank, early=False), train_in_parts(rank, early=True)
     torch.save(ends, folder / f"{rank}.pt")
     distributed.destroy_process_group()
 
@@ -81,6 +82,29 @@ def train_with_noise(rank: int) -> dict[str, dict[str, torch.Tensor]]:
     return {"weights": model.state_dict(), "masks": sparsifier.masks, "noise": noise}
 
 
+def train_in_parts(rank: int, early: bool) -> dict[str, dict[str, torch.Tensor]]:
+    """Two micro-batches, of which the first is not shared; ``early``: between them, gradients are masked.
+
+    Each rank then keeps gradients of its own, and must not let weights grow by them.
+    """
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 10))
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sparsifier = granet.sparsify(model, optimizer, granet.RigL(sparsity=0.8, every=2), total_steps=12)
+    torch.manual_seed(1 + rank)
+    for _ in range(12):
+        for last in (False, True):
+            with nullcontext() if last else wrapped.no_sync():
+                nn.functional.cross_entropy(wrapped(torch.randn(16, 20)), torch.randint(10, (16,))).backward()
+            if early and not last:
+                sparsifier.mask_gradients()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert sparsifier.history[0].regrown > 0
+    return {"weights": model.state_dict(), "masks": sparsifier.masks}
+
+
 @pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="needs gloo")
 def test_masks_and_weights_are_the_same_on_all_ranks(tmp_path: Path) -> None:
     ranks = [subprocess.Popen([sys.executable, __file__, str(rank), tmp_path]) for rank in range(2)]
@@ -89,6 +113,8 @@ def test_masks_and_weights_are_the_same_on_all_ranks(tmp_path: Path) -> None:
     for name in first:
         for kind in first[name]:
             assert all(torch.equal(value, second[name][kind][key]) for key, value in first[name][kind].items())
+    masks = first["rigl"]["masks"], first["rigl, masked early"]["masks"]
+    assert all(torch.equal(mask, masks[1][name]) for name, mask in masks[0].items())
 
 
 if __name__ == "__main__":
