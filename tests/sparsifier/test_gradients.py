@@ -1,5 +1,7 @@
 """Gradients that are missing, infinite or not a number."""
 
+import copy
+import dataclasses
 import warnings
 from types import SimpleNamespace
 
@@ -280,22 +282,69 @@ def test_masking_between_two_backward_passes_changes_nothing(
     assert runs[0][1] == runs[1][1]
 
 
-def test_nothing_is_hooked_to_weights_but_while_a_gradient_is_kept(kit: Kit) -> None:
+def test_weights_are_hooked_for_those_steps_whose_gradients_are_read(kit: Kit) -> None:
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, METHODS["rigl"], total_steps=STEPS)
     weights = [layer.weight for layer in sparsifier.layers.values()]
-    for step, batch in enumerate(kit.batches(STEPS), start=1):
+    for step, batch in enumerate(kit.batches(6), start=1):
         kit.backward(model, batch)
-        sparsifier.mask_gradients()
         assert all(bool(weight._backward_hooks) == (step in sparsifier.updates) for weight in weights)
-        if step == 4:
-            optimizer.zero_grad()
-            kit.backward(model, batch)
-            assert not any(weight._backward_hooks for weight in weights)
         optimizer.step()
-        assert not any(weight._backward_hooks for weight in weights)
         optimizer.zero_grad()
+    kit.train(model, optimizer, 1)
+    assert all(weight._backward_hooks for weight in weights)
+    sparsifier.remove()
+    assert not any(weight._backward_hooks for weight in weights)
+
+
+@pytest.mark.parametrize("clear", [None, "to zero", "to none"])
+@pytest.mark.parametrize("method", [METHODS["granet"], METHODS["rigl"], granet.SNFS(sparsity=0.7, every=2)], ids=repr)
+def test_a_step_without_a_backward_pass_lets_nothing_grow(kit: Kit, method: granet.Method, clear: str | None) -> None:
+    """What is left of the gradient before was masked, by masks that may have changed since."""
+    model = kit.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, dataclasses.replace(method, every=1), total_steps=STEPS)
+    kit.train(model, optimizer, 2)
+    kit.backward(model, next(kit.batches(1)))
+    optimizer.step()
+    before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
+    memory = copy.deepcopy([layer.memory for layer in sparsifier.layers.values()])
+    if clear is not None:
+        optimizer.zero_grad(set_to_none=clear == "to none")
+    with pytest.warns(UserWarning, match="no gradient at a mask update"):
+        optimizer.step()
+    kit.check_equal(before, sparsifier.masks)
+    for layer, kept in zip(sparsifier.layers.values(), memory, strict=True):
+        kit.check_equal(kept, layer.memory)
+    kit.check_zeros(sparsifier)
+    kit.train(model, optimizer, 1, seed=3)
+    assert [record.step for record in sparsifier.history] == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_gradients_that_come_without_a_backward_pass_let_weights_grow(kit: Kit, replayed: bool) -> None:
+    """Set by hand, or written by a CUDA graph to where they were: no hook is called."""
+    runs = []
+    for by_autograd in (True, False):
+        model = kit.net().eval()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        method = granet.GraNet(sparsity=0.8, prune_end=8, every=1)
+        sparsifier = granet.sparsify(model, optimizer, method, total_steps=STEPS)
+        for step, batch in enumerate(kit.batches(STEPS)):
+            twin = copy.deepcopy(model)
+            kit.backward(twin, batch)
+            if by_autograd:
+                optimizer.zero_grad()
+                kit.backward(model, batch)
+            else:
+                for one, other in zip(model.parameters(), twin.parameters(), strict=True):
+                    one.grad = one.grad.copy_(other.grad) if replayed and step > 0 else other.grad
+            optimizer.step()
+        runs.append((kit.snapshot(model, optimizer, sparsifier), sparsifier.history))
+    kit.check_equal(runs[0][0], runs[1][0])
+    assert runs[0][1] == runs[1][1]
+    assert sum(record.regrown for record in sparsifier.history) > 0
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -79,7 +79,7 @@ class MaskUpdates:
         if self._memory is not None and self._remembers_next(clock):
             self._kept.hand_to(self._memory, getattr(self._optimizer, "grad_scale", None))
             if not self.is_next(clock):
-                self.forget_gradients()
+                self._kept.forget()
 
     def reads_next(self, clock: Clock) -> bool:
         """Whether gradients of the next step are read."""
@@ -87,6 +87,14 @@ class MaskUpdates:
 
     def forget_gradients(self) -> None:
         self._kept.forget()
+        self._kept.unwatch()
+
+    def watch_gradients(self, clock: Clock) -> None:
+        """After a step: see whether there will be others at the next one, if that has to be known."""
+        if self._takes_dense and self.reads_next(clock):
+            self._kept.watch()
+        else:
+            self._kept.unwatch()
 
     def _remembers_next(self, clock: Clock) -> bool:
         return self._memory is not None and self._memory.wants(clock.step + 1, self.steps)
@@ -112,7 +120,7 @@ class MaskUpdates:
                 self._record(clock, accept)
         if self._memory is not None:
             self._memory.updated(self._net.layers)
-        self.forget_gradients()
+        self._kept.forget()
         return change
 
     def _tell_of_still_layers(self) -> None:

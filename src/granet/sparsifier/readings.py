@@ -19,9 +19,10 @@ from granet.weights import SparseLayer, gradients_of
 class KeptGradients:
     """The gradients that an update reads, kept from before they are masked until the step is over.
 
-    After they were masked the step may be given up, a closure may compute them anew, or more may be added to them. So
-    while there are copies, hooks on the weights tell when a backward pass begins to bring others. They say only that:
-    under DistributedDataParallel they see the gradient of one rank. Gradients themselves are read at the step.
+    Once they are masked the step may be given up, a closure may compute them anew, more may be added to them, or the
+    optimizer may take another step by what is left. So around steps whose gradients are copied, hooks on the weights
+    tell when a backward pass brings others. They say only that: under DistributedDataParallel they see the gradient of
+    one rank. Gradients themselves are read at the step.
     """
 
     def __init__(self, layers: Sequence[SparseLayer]) -> None:
@@ -31,10 +32,30 @@ class KeptGradients:
         self._finite: Tensor | None = None
         """Whether all the copies are finite, if that was seen on the way."""
         self._hooks: list[RemovableHandle] = []
+        self._left: Tensor | None = None
+        """The norms of what the step before left in ``.grad``, until a backward pass brings others."""
+        self._none = False
+        """Whether there is only what the step before has left, which was masked."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the gradients of an unfinished step, since copies of parameters have no ``.grad`` either."""
-        return {"_layers": self._layers, "_copied": set(), "_finite": None, "_hooks": []}
+        return self.__dict__ | {"_copied": set(), "_finite": None, "_hooks": [], "_left": None, "_none": False}
+
+    def watch(self) -> None:
+        """After a step, before one whose gradients are copied."""
+        self._hook()
+        self._left = self._norms()
+
+    def unwatch(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._left = None
+
+    def _hook(self) -> None:
+        if not self._hooks:
+            trained = [layer.weight for layer in self._layers if layer.weight.requires_grad]
+            self._hooks = [weight.register_hook(_calling(self)) for weight in trained]  # type: ignore[no-untyped-call]
 
     def refer(self) -> None:
         """For updates that only ask which layers have a gradient, and whether it is finite: nothing is copied."""
@@ -54,8 +75,12 @@ class KeptGradients:
             else:
                 (old if layer in self._copied else new).append((layer, grad))
         self._finite = None
+        self._none = bool(new) and not old and self._nothing_came()
+        if self._none:
+            zero_inactive((grad, layer.mask) for layer, grad in new)
+            return
         if old:
-            set_by_hand = _fills_inactive(old)
+            set_by_hand = _fill_inactive(old)
             for layer, grad in old:
                 assert layer.gradient is not None
                 layer.gradient = torch.where(set_by_hand.to(grad.device), grad, layer.gradient)
@@ -66,16 +91,37 @@ class KeptGradients:
                 layer.keep_gradient(copies, place)
                 self._copied.add(layer)
             self._finite = None if old else finite
-        if not self._hooks:
-            trained = [layer.weight for layer in self._copied if layer.weight.requires_grad]
-            self._hooks = [weight.register_hook(_calling(self)) for weight in trained]  # type: ignore[no-untyped-call]
+        self._hook()
+        self._left = None
+
+    def _nothing_came(self) -> bool:
+        """Whether ``.grad`` is as the step before has left it, or was set to zero since.
+
+        Waits for the device, but only if no backward pass was seen. torch tells nothing of gradients that are set by
+        hand or written by a CUDA graph, so they must be looked at.
+        """
+        if self._left is None:
+            return False
+        norms = self._norms()
+        others = (norms != self._left) | ~norms.isfinite()
+        return not bool(others.any() & norms.any())
+
+    @torch.no_grad()
+    def _norms(self) -> Tensor:
+        """Of all gradients, in a type that does not overflow."""
+        gradients = [layer.weight.grad for layer in self._layers if layer.weight.grad is not None]
+        norms = torch._foreach_norm(gradients, dtype=torch.float64) if gradients else ()
+        there = iter([norm.to(self._layers[0].weight.device) for norm in norms])
+        nothing = torch.zeros((), dtype=torch.float64, device=self._layers[0].weight.device)
+        return torch.stack([nothing if layer.weight.grad is None else next(there) for layer in self._layers])
 
     @torch.no_grad()
     def give_back(self) -> None:
-        """Other gradients come: let them be added to dense ones, unless there are none or all were set to zero.
+        """Others come: let them be added to dense gradients, unless there are none or all were set to zero.
 
         This is why the hooks are those of before a gradient is accumulated: later the two could not be told apart.
         """
+        self._left = None
         masked = [(layer, layer.weight.grad) for layer in self._copied if layer.weight.grad is not None]
         if masked:
             left = _any([grad != 0 for _, grad in masked])
@@ -87,7 +133,7 @@ class KeptGradients:
     def present(self) -> list[SparseLayer]:
         """The layers that have a gradient: the kept one or, if none was kept, the present ``.grad``."""
         for layer in self._layers:
-            if not layer.has_gradient and layer.weight.grad is not None:
+            if not layer.has_gradient and layer.weight.grad is not None and not self._none:
                 layer.gradient = layer.weight.grad.detach()
         return [layer for layer in self._layers if layer.has_gradient]
 
@@ -107,9 +153,7 @@ class KeptGradients:
             layer.gradient = None
         self._copied.clear()
         self._finite = None
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
+        self._none = False
 
 
 def _calling(kept: KeptGradients) -> Callable[[Tensor], None]:
@@ -123,10 +167,10 @@ def _calling(kept: KeptGradients) -> Callable[[Tensor], None]:
     return others_come
 
 
-def _fills_inactive(pairs: Sequence[tuple[SparseLayer, Tensor]]) -> Tensor:
+def _fill_inactive(pairs: Sequence[tuple[SparseLayer, Tensor]]) -> Tensor:
     """Whether there are gradients for inactive weights, though they were masked and no backward pass brought others.
 
-    torch tells nothing of gradients that are set by hand, but those that were masked stay so, however they are clipped.
+    Such as are set by hand: those that were masked stay so, however they are clipped.
     """
     return _any([(grad != 0) & ~layer.mask for layer, grad in pairs])
 

@@ -23,7 +23,7 @@ Listener = Callable[[Change], None]
 class Steps:
     """Counts the steps, keeps inactive weights at zero in each, and changes the masks after those of an update.
 
-    ``step_hooks`` calls :meth:`before`, and :meth:`taken` or :meth:`given_up`. Where a step is replayed rather than
+    ``step_hooks`` calls :meth:`before`, and :meth:`after` or :meth:`given_up`. Where a step is replayed rather than
     called, as from a CUDA graph, the trainer calls :meth:`prepare` before it and :meth:`taken` after it; growth then
     reads what ``.grad`` holds by then.
     """
@@ -77,6 +77,11 @@ class Steps:
         if due:
             self.apply(self.updates.update(self.clock))
         self.updates.warn_of_records()
+
+    def after(self) -> None:
+        """The optimizer has taken its step."""
+        self.taken()
+        self.updates.watch_gradients(self.clock)
 
     def given_up(self) -> None:
         """The optimizer skipped its step: the clock stands still, and the gradients kept for the step are discarded.
