@@ -132,6 +132,16 @@ def test_the_grid_of_the_page_suits_the_embedded_digits(tmp_path: Path, monkeypa
         assert method.updates(granet.Clock(0, recipe.epochs * 19, 19))  # ValueError where its times are too long
 
 
+def test_all_that_the_page_needs_of_methods_is_in_one_place() -> None:
+    imported = set(re.findall(r"from granet\.methods(\S*) import", CODE))
+    assert imported == {""}
+    bases = PAGE[PAGE.index("Bases to start from") : PAGE.index("## Moves")]
+    named = set(re.findall(r"`([A-Z]\w+)`", bases))
+    assert named == {"Gradual", "SparseToSparse", "GrowsByGradient"}
+    assert named | {"register", "periodic", "Momentum", "MeanGradient"} <= set(granet.methods.__all__)
+    assert all(hasattr(granet.methods, name) for name in granet.methods.__all__)
+
+
 def test_every_name_on_the_page_exists() -> None:
     set_later = {"memory", "layers", "counts", "accept", "probe"}
     net_names = set(re.findall(r"`net\.(\w+)", PAGE)) - set_later
