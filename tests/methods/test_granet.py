@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from granet import Clock, GraNet, sparsify
@@ -231,12 +235,15 @@ def test_a_wrong_value_is_refused_by_name(fields: dict, message: str) -> None:
         ({"every": 0}, "every=0: must be at least one optimizer step"),
         ({"every": "0.001ep"}, r"every='0\.001ep': must be at least one"),
         ({"every": -5}, "every=-5"),
-        ({"every": 200}, "every=200: the first update would be after step 200"),
+        ({"every": 200}, r"every=200: the first .* after step 200, .*, total_steps=125\); every=2 would do$"),
         ({"start": 60, "prune_end": 50}, "prune_end=50: must be after start=60"),
         ({"start": 50, "prune_end": 50}, "prune_end=50: must be after start=50"),
         ({"prune_end": 126}, "prune_end=126: must not be after the last step, total_steps=125"),
         ({"prune_end": "6ep"}, "prune_end='6ep': must not be after the last step"),
-        ({"start": 10, "prune_end": 19, "every": 10}, "every=10: no update after start=10 and up to prune_end=19"),
+        (
+            {"start": 10, "prune_end": 19, "every": 10},
+            "every=10: no update after start=10 and up to prune_end=19; every=1 would do$",
+        ),
         ({"prune_end": "soon"}, "prune_end='soon'"),
         ({"start": 1.5}, r"start=1\.5"),
     ],
@@ -264,3 +271,27 @@ def test_nothing_is_regrown_after_the_last_step() -> None:
     assert [record.step for record in sparsifier.history] == [2, 4, 6, 8, 10]
     assert [record.regrown > 0 for record in sparsifier.history] == [True, True, True, True, False]
     assert sparsifier.sparsity == 0.8
+
+
+@given(total=st.integers(2, 5000), start=st.integers(0, 60), share=st.integers(0, 100))
+def test_the_period_proposed_for_a_short_training_does(total: int, start: int, share: int) -> None:
+    method = GraNet(sparsity=0.9, every=5000, start=start, prune_end=f"{share}%")
+    try:
+        method.updates(Clock(0, total))
+    except ValueError as error:
+        proposed = re.search(r"; every=(\d+) would do$", str(error))
+        if proposed is None:  # no period would
+            with pytest.raises(ValueError, match=r"every=1: |prune_end="):
+                replace(method, every=1).updates(Clock(0, total))
+            return
+        steps = replace(method, every=int(proposed[1])).updates(Clock(0, total))
+        end = Clock(0, total).steps(method.prune_end)
+        assert sum(start < step <= end for step in steps) >= min(15, end - start)
+
+
+def test_a_short_training_with_the_papers_period_is_told_another() -> None:
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"^every=1000: .* \(start=0, total_steps=600\); every=10 would do$"):
+        sparsify(model, optimizer, GraNet(sparsity=0.9), total_steps=600)
+    sparsify(model, optimizer, GraNet(sparsity=0.9, every=10), total_steps=600).remove()

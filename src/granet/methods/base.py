@@ -176,14 +176,22 @@ def end_step(clock: Clock, end: Time, field: str = "end") -> int:
 
 def periodic(clock: Clock, every: Time, start: Time, stop: int) -> range:
     """The multiples of ``every`` from ``start`` on, below step ``stop``."""
-    period = _period(clock, every)
-    first = max(1, -(-clock.steps(start, "start") // period)) * period
+    period, begin = _period(clock, every), clock.steps(start, "start")
+    first = max(1, -(-begin // period)) * period
     if first >= stop:
         raise ValueError(
             f"every={every!r}: the first update would be after step {first}, but updates must come before step {stop} "
-            f"(start={start!r}, total_steps={clock.total_steps})"
+            f"(start={start!r}, total_steps={clock.total_steps}){shorter_period(begin, stop)}"
         )
     return range(first, stop, period)
+
+
+def shorter_period(begin: int, stop: int) -> str:
+    """What to say of a period too long for updates from step ``begin`` on and before ``stop``: one that gives some 30.
+
+    So many prunings are in the paper's trainings. Nothing, where not even an update after every step would do.
+    """
+    return f"; every={max(1, (stop - begin) // 30)} would do" if max(1, begin) < stop else ""
 
 
 def recorded(clock: Clock, every: Time) -> range:

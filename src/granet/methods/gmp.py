@@ -8,7 +8,7 @@ from typing import ClassVar
 from granet.checks import check_choice, check_share
 from granet.clock import Clock, Time
 from granet.distributions import Distribution, Uniform
-from granet.methods.base import Method, end_step, periodic, register
+from granet.methods.base import Method, end_step, periodic, register, shorter_period
 from granet.net import SparseNet
 from granet.schedules import cubic
 from granet.scores import PRUNE_SCORES, Score
@@ -73,6 +73,7 @@ class Gradual(Method):
         if window[-1] // window.step == start // window.step:
             raise ValueError(
                 f"every={self.every!r}: no update after start={self.start!r} and up to prune_end={self.prune_end!r}"
+                f"{shorter_period(start, end + 1)}"
             )
         # On to the end of training: updates after the window regenerate, or make up for one that was skipped.
         return range(window.start, max(clock.total(), window[-1] + 1), window.step)
