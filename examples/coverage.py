@@ -66,6 +66,14 @@ def mobilenet_v2() -> nn.Module:
     return MobileNetV2ForImageClassification(config)
 
 
+def efficientnet() -> nn.Module:
+    """Depthwise convolutions with squeeze and excitation, as in MobileNetV3."""
+    from transformers import EfficientNetConfig, EfficientNetForImageClassification
+
+    scales = {"width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 64}
+    return EfficientNetForImageClassification(EfficientNetConfig(image_size=32, num_labels=10, **scales))
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "GPT-2": gpt2,
     "BERT": bert,
@@ -74,6 +82,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "ViT": vit,
     "ConvNeXt": convnext,
     "MobileNetV2": mobilenet_v2,
+    "EfficientNet": efficientnet,
 }
 
 

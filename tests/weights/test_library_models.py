@@ -41,6 +41,7 @@ OUTSIDE = {
     "ViT": {"vit.embeddings.position_embeddings": "not a known weight"},
     "ConvNeXt": {},
     "MobileNetV2": {},
+    "EfficientNet": {},
 }
 
 
@@ -79,7 +80,7 @@ def test_what_is_said_about_coverage(make: Make) -> None:
 
 
 @pytest.mark.filterwarnings("error:granet")
-@pytest.mark.parametrize("name", ["Mixtral", "Qwen2-MoE", "ViT", "ConvNeXt", "MobileNetV2"])
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen2-MoE", "ViT", "ConvNeXt", "MobileNetV2", "EfficientNet"])
 def test_an_ordinary_model_gives_no_warning(make: Make, name: str) -> None:
     model = make(name)
     granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), granet.Static(sparsity=0.5))
@@ -207,7 +208,7 @@ def test_flops_of_conv1d_and_of_experts(make: Make) -> None:
         masks = sparsify(model, granet.OneShot(sparsity=0.5, pattern="2:4")).masks
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            report = granet.flops(model, {"input_ids": TOKENS}, masks)
+            report = granet.flops(model, {"input_ids": TOKENS}, masks=masks)
         assert {row.parameter for row in report.rows if row.sparse * 2 == row.dense} == set(masks)
         assert {row.name for row in report.rows if row.parameter and row.sparse == row.dense} <= set(outside)
     of = {row.parameter: row.dense for row in report.rows}

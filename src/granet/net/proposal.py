@@ -50,8 +50,8 @@ class ProposedMasks:
     """Batches, a loss and a finished first run to look at; exists only during a method's ``begin``."""
 
     @property
-    def shapes(self) -> list[torch.Size]:
-        return [layer.weight.shape for layer in self.layers]
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [layer.identity.shape for layer in self.layers]
 
     # A proposal is opened at a mask update, changed by the method's moves, then committed.
 

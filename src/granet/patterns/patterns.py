@@ -41,7 +41,7 @@ class Blocks:
 
     def misfit(self, layer: SparseLayer) -> str | None:
         """Why the pattern does not divide that layer, if so."""
-        rows, *inputs = layer.identity.matrices[0]
+        _, (rows, *inputs) = layer.identity.orientation.matrices(layer.identity.shape)
         if rows % self.rows:
             return f"{rows} rows (outputs) are no multiple of {self.rows}"
         if math.prod(inputs) % self._columns(layer):

@@ -32,6 +32,11 @@ class WeightId:
 
     @property
     def matrices(self) -> Sequence[tuple[int, ...]]:
-        """The shape [out, in, kernel ...] of each matrix; most weights are one."""
+        """The shapes that distributions share a budget among: one for each matrix, [out, in, kernel ...].
+
+        Most weights are one matrix. Its shape is as stored, whose dimensions Erdős-Rényi densities add up.
+        """
+        if self.orientation.experts is None and self.orientation.parts == 1:
+            return (self.shape,)
         count, shape = self.orientation.matrices(self.shape)
         return (shape,) * count

@@ -137,12 +137,13 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
     model = unwrapped(model)
     modules = dict(model.named_modules())
     followers = Followers(layers)
-    for layer in layers:
-        for name, module in modules.items():
-            for short, orientation in weights_in(module).items():
-                # If its weight is tied to a transposed one, the filters may be its inputs.
-                if getattr(module, short) is layer.weight and orientation == layer.identity.orientation:
-                    _lead(followers, layer, name, module, _bias_of(short), names, trained)
+    by_weight = {id(layer.weight): layer for layer in layers}
+    for name, module in modules.items():
+        for short, orientation in weights_in(module).items():
+            filters = by_weight.get(id(module._parameters[short]))
+            # If its weight is tied to a transposed one, the filters may be its inputs.
+            if filters is not None and orientation == filters.identity.orientation:
+                _lead(followers, filters, name, module, _bias_of(short), names, trained)
     graph = _traced(model)
     if graph is not None:
         for leader, name, norm in _norms_behind(followers.leaders, graph, modules):
