@@ -195,6 +195,7 @@ def test_methods_lists_all_with_what_they_need(tmp_path: Path) -> None:
         assert cells[info.name] == [info.when, *("yes" if flag else "-" for flag in flags)]
     assert cells["granet"] == ["during, from dense or sparse", "-", "-", "yes", "yes", "yes"]
     assert cells["sis"] == ["after training", "yes", "yes", "-", "yes", "-"]
+    assert cells["wanda"] == ["after training", "yes", "yes", "-", "yes", "yes"]
     groups = [when for when, _ in itertools.groupby(cells.values(), key=lambda row: row[0])]
     assert len(groups) == len(set(groups)) == 5  # methods of a kind stand together
 

@@ -26,6 +26,7 @@ ONCE = {
     "lth": granet.LTH(sparsity=0.8),
     "one-shot": granet.OneShot(sparsity=0.8),
     "sis": granet.SIS(sparsity=0.8),
+    "wanda": granet.Wanda(sparsity=0.8, pattern="weight"),
 }
 
 
@@ -80,7 +81,7 @@ def test_masks_and_weights_are_those_that_training_would_begin_with(name: str) -
     assert sum(int(mask.sum()) for mask in masks.values()) == size - round(0.8 * size)
 
 
-@pytest.mark.parametrize("name", ["lrr", "one-shot", "sis"])
+@pytest.mark.parametrize("name", ["lrr", "one-shot", "sis", "wanda"])
 def test_the_model_as_it_stands_is_the_finished_run(name: str) -> None:
     """And its own state given as that run changes nothing."""
     method, without, given = ONCE[name], net(), net()
@@ -116,7 +117,7 @@ def test_nothing_else_changes() -> None:
 
 def test_frozen_weights_are_pruned_as_others() -> None:
     frozen, free = net().requires_grad_(False), net()
-    for name in ("one-shot", "snip", "sis"):
+    for name in ("one-shot", "snip", "sis", "wanda"):
         masks, others = (granet.prune(model, ONCE[name], **asked(ONCE[name])) for model in (frozen, free))
         assert all(torch.equal(mask, others[name]) for name, mask in masks.items())
     assert same(frozen, free)

@@ -31,6 +31,7 @@ from granet.methods import (
     SNFSFixed,
     Static,
     SynFlow,
+    Wanda,
     create_method,
     list_methods,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "SynFlow",
     "TrainingFlops",
     "UpdateRecord",
+    "Wanda",
     "create_method",
     "create_model",
     "flops",

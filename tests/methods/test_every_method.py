@@ -28,7 +28,7 @@ SHORT = {
 }
 """Fields that must fit so short a training, where a method has them."""
 METHODS = [info.name for info in granet.list_methods()]
-STILL = {"static", "prune-once", "grasp", "magnitude-init", "snip", "synflow", "lrr", "lth", "one-shot", "sis"}
+STILL = {"static", "prune-once", "grasp", "magnitude-init", "snip", "synflow", "lrr", "lth", "one-shot", "sis", "wanda"}
 """Those whose masks stay as they begin."""
 every_method = pytest.mark.parametrize("name", METHODS)
 pytestmark = pytest.mark.filterwarnings("ignore:granet. sparsity=.* str reached")
@@ -38,7 +38,7 @@ def create(name: str, **fields: Any) -> granet.Method:
     cls = next(info.cls for info in granet.list_methods() if info.name == name)
     has = {field.name for field in dataclasses.fields(cls)}
     short = {field: value for field, value in SHORT.items() if field in has}
-    return granet.create_method(name, **({"sparsity": SPARSITY} | short | fields))
+    return granet.create_method(name, **({"sparsity": SPARSITY, "pattern": "weight"} | short | fields))
 
 
 def info(name: str) -> granet.MethodInfo:

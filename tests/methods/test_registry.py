@@ -17,7 +17,7 @@ from granet.methods import method_name, registry
 HIDDEN = {"dpf", "gmp-original", "str", "vd"}
 MOVING = {"deep-r", "dsr", "rigl", "rigl-itop", "set", "snfs", "snfs-fixed"}
 BEFORE = {"grasp", "magnitude-init", "snip", "synflow"}
-AFTER = {"lrr", "lth", "one-shot", "sis"}
+AFTER = {"lrr", "lth", "one-shot", "sis", "wanda"}
 PROBES = {"prune-once", "prune-regrow"}
 NAMES = sorted({"gmp", "granet", "gs", "static"} | HIDDEN | MOVING | BEFORE | AFTER | PROBES)
 
@@ -45,7 +45,7 @@ def test_every_method_is_listed_with_what_it_can_do() -> None:
         "regrows": {"granet", "prune-regrow"} | MOVING | HIDDEN,
         "before_training": BEFORE | PROBES | {"static"},
         "needs_gradient": {"granet", "prune-regrow", "rigl", "rigl-itop", "snfs", "snfs-fixed"},
-        "needs_batches": {"grasp", "sis", "snip", "synflow"},
+        "needs_batches": {"grasp", "sis", "snip", "synflow", "wanda"},
         "needs_trained": AFTER,
         "hidden": HIDDEN,
         "exact_target": set(NAMES) - {"str", "vd", "sis"} - PROBES,
@@ -104,6 +104,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     },
     "set": {"distribution": "er", "every": "1ep", "end": "100%", "regrow": 0.3},
     "sis": {"tolerance": None, "batch_count": 4, "iterations": 100},
+    "wanda": {"pattern": "fan-in", "batch_count": 4},
     "snfs": {
         "distribution": "uniform", "every": "1ep", "end": "100%", "momentum": 0.9, "regrow": 0.5, "regrow_end": 0.005,
     },

@@ -42,12 +42,12 @@ def sparsified(model: nn.Module, name: str, dtype: torch.dtype = torch.float32) 
 FLOAT, HALF = torch.float32, torch.bfloat16
 
 
-@pytest.mark.parametrize("name", ["snip", "grasp"])
+@pytest.mark.parametrize("name", ["snip", "grasp", "wanda"])
 def test_a_model_that_casts_inside_is_called_as_it_is(name: str) -> None:
     assert sparsified(Casting(FLOAT, HALF), name).sparsity == 0.5
 
 
-@pytest.mark.parametrize("name", ["snip", "grasp", "synflow", "sis"])
+@pytest.mark.parametrize("name", ["snip", "grasp", "synflow", "sis", "wanda"])
 def test_a_model_with_autocast_inside_works(name: str) -> None:
     assert sparsified(Autocasting(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), name).sparsity == 0.5
 

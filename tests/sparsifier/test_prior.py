@@ -21,6 +21,7 @@ METHODS: dict[str, granet.Method] = {
     "lrr": granet.LRR(sparsity=0.8),
     "one-shot": granet.OneShot(sparsity=0.8),
     "sis": granet.SIS(sparsity=0.6, batch_count=1, iterations=10),
+    "wanda": granet.Wanda(sparsity=0.8, pattern="weight", batch_count=1),
     "sis-tolerance": granet.SIS(tolerance=0.3, batch_count=1, iterations=10),
 }
 Run = tuple[nn.Module, torch.optim.Optimizer, granet.Sparsifier]

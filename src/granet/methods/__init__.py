@@ -26,6 +26,7 @@ from granet.methods.soft_threshold import STR
 from granet.methods.static import Static
 from granet.methods.synflow import SynFlow
 from granet.methods.vd import VD
+from granet.methods.wanda import Wanda
 
 __all__ = [
     "DENSE",
@@ -61,6 +62,7 @@ __all__ = [
     "SparseToSparse",
     "Static",
     "SynFlow",
+    "Wanda",
     "create_method",
     "end_step",
     "list_methods",

@@ -96,15 +96,15 @@ def test_inputs_and_what_follows(model: Net) -> None:
     twin.eval()
     for i, (x, _) in enumerate(batches):
         z = twin.norm(twin.module(x))
-        assert torch.equal(seen["module.weight"][i].inputs, x)
+        assert torch.equal(seen["module.weight"][i].call.inputs, x)
         assert torch.allclose(seen["module.weight"][i].preactivation(twin.module.weight), z)
         z2 = twin.norm2(twin.function(z.relu()))
         one = seen["function.weight"][i]
-        assert torch.allclose(one.inputs, z.relu())
+        assert torch.allclose(one.call.inputs, z.relu())
         assert torch.allclose(one.preactivation(twin.function.weight), z2)
         assert torch.allclose(seen["last.weight"][i].preactivation(twin.last.weight), twin(x))
     other, last = torch.randn_like(twin.last.weight), seen["last.weight"][0]
-    assert torch.allclose(last.preactivation(other), last.inputs @ other.T + twin.last.bias)
+    assert torch.allclose(last.preactivation(other), last.call.inputs @ other.T + twin.last.bias)
 
 
 class Shared(nn.Module):
@@ -126,8 +126,8 @@ def test_every_call_of_every_layer_with_a_weight_is_seen_with_what_follows_it() 
     first, second, third = watch(probe, model.state_dict(), probe.draw(1))["one.weight"]
     assert [one.normalise is not None for one in (first, second, third)] == [False, True, False]
     assert [one.rectified for one in (first, second, third)] == [True, False, False]
-    assert torch.allclose(second.inputs, model.one(x).relu())
-    assert torch.allclose(second.preactivation(model.one.weight), third.inputs)
+    assert torch.allclose(second.call.inputs, model.one(x).relu())
+    assert torch.allclose(second.preactivation(model.one.weight), third.call.inputs)
     assert torch.allclose(third.preactivation(model.one.weight), model(x))
 
 

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from granet.probe import Batch, Probe, Tensors, full_precision
-from granet.weights import linear_maps
+from granet.probe import Batch, LayerCall, Probe, Tensors, watch_calls
+from granet.weights import SparseLayer, linear_maps
 
 _RELU = {functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
 
 
 @dataclass
 class Seen:
-    """One call of a convolution or linear layer: its inputs, and what becomes of its outputs."""
+    """One call of a layer, and what becomes of its outputs."""
 
-    module: nn.Module
-    others: Tensors
-    """The layer's parameters other than the weight."""
-    inputs: Tensor
+    call: LayerCall
     normalise: Callable[[Tensor], Tensor] | None = None
     """The batch norm that the outputs go through, if any."""
     rectified: bool = False
@@ -34,59 +29,32 @@ class Seen:
 
     def preactivation(self, weight: Tensor) -> Tensor:
         """z: the layer's outputs with that weight, after the batch norm that follows, if one does."""
-        outputs: Tensor = functional_call(self.module, {"weight": weight, **self.others}, (self.inputs,))
+        outputs = self.call.outputs(weight, self.call.inputs)
         return outputs if self.normalise is None else self.normalise(outputs)
 
 
-@torch.no_grad()
 def watch(probe: Probe, state: Tensors, batches: Sequence[Batch]) -> dict[str, list[Seen]]:
-    """Run the model with that state, in evaluation mode, and note every call of each sparsified layer.
+    """The calls of each sparse weight's layers, when the model runs with that state in evaluation mode.
 
     A layer may be called more than once, and a weight may belong to several layers: all their outputs depend on it.
     """
-    modules = _modules(probe)
-    seen: dict[str, list[Seen]] = {name: [] for name in modules}
-    following = _NormsAndReLUs()
-    hooks = [
-        module.register_forward_hook(partial(_note, seen[name], following), with_kwargs=True)
-        for name, owners in modules.items()
-        for module in owners
-    ]
-    try:
-        with probe.mode(training=False), following:
-            for inputs, _ in batches:
-                probe.call(state, inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return seen
-
-
-def _modules(probe: Probe) -> dict[str, list[nn.Module]]:
-    """The convolution or linear layers of each sparsified weight: one, unless it is tied."""
     maps = linear_maps(probe.model)
     if others := tuple(layer.name for layer in probe.layers if id(layer.weight) not in maps):
         raise ValueError(
             f"include: {probe.method} takes weights of convolutions and linear layers only; exclude={others!r} leaves "
             "the others dense"
         )
-    return {layer.name: maps[id(layer.weight)] for layer in probe.layers}
+    seen: dict[str, list[Seen]] = {layer.name: [] for layer in probe.layers}
+    following = _NormsAndReLUs()
 
+    def note(layer: SparseLayer, call: LayerCall, outputs: Tensor) -> None:
+        one = Seen(call)
+        seen[layer.name].append(one)
+        following.follow(outputs, one)
 
-def _note(
-    calls: list[Seen],
-    following: _NormsAndReLUs,
-    module: nn.Module,
-    given: tuple[Any, ...],
-    named: dict[str, Any],
-    outputs: Tensor,
-) -> None:
-    inputs: Tensor = given[0] if given else named["input"]
-    others = {name: value.detach() for name, value in module._parameters.items() if value is not None}
-    del others["weight"]
-    one = Seen(module, others, full_precision(inputs.detach()))  # in half precision if the model uses autocast
-    calls.append(one)
-    following.follow(outputs, one)
+    with following:
+        watch_calls(probe, state, batches, note)
+    return seen
 
 
 class _NormsAndReLUs(TorchFunctionMode):
