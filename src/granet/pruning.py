@@ -34,9 +34,9 @@ def prune(
 ) -> dict[str, Tensor]:
     """Prune ``model`` in place, once, and return the masks: name to bool tensor, True where the weight is active.
 
-    For methods whose masks stay as they are first chosen: those that prune a finished model (``one-shot``, ``sis``) and
-    those that prune before training (``snip``, ``synflow``). Frozen weights are pruned like others. The masks are the
-    ones that :func:`granet.sparsify` would begin with, and :func:`granet.save` and :func:`granet.flops` take them.
+    For methods whose masks stay as they are first chosen: those that prune a finished model (``one-shot``, ``wanda``)
+    and those that prune before training (``snip``, ``synflow``). Frozen weights are pruned like others. The masks are
+    the ones that :func:`granet.sparsify` would begin with, and :func:`granet.save` and :func:`granet.flops` take them.
 
     Under ``pattern="filter"`` there are masks of all that is zero now: biases of dropped filters and weights that read
     them too.
@@ -60,11 +60,11 @@ def prune(
     layers = find_layers(model, include, exclude, seed, also=also, take_frozen=True)
     check_values(layers)
     check_free(layers)
+    if surprise := coverage_of(model, layers, include, exclude).surprise:
+        warnings.warn(f"granet: {surprise}", stacklevel=2)
     followers = find_followers(model, layers, None) if method.pattern == "filter" else None
     net = make_net(layers, floor, method.pattern, method.sparsity)
     choose_masks(method, net, Probe(method_name(method), model, layers, batches, loss, trained))
-    if surprise := coverage_of(model, layers, include, exclude).surprise:
-        warnings.warn(f"granet: {surprise}", stacklevel=2)
     if followers is None:
         zero_inactive((layer.weight, layer.mask) for layer in layers)
         return {layer.name: layer.mask for layer in layers}
