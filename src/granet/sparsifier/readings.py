@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,14 +31,14 @@ class KeptGradients:
         self._finite: Tensor | None = None
         """Whether all the copies are finite, if that was seen on the way."""
         self._hooks: list[RemovableHandle] = []
-        self._left: Tensor | None = None
+        self._left: Sequence[Tensor] = ()
         """The norms of what the step before left in ``.grad``, until a backward pass brings others."""
         self._none = False
         """Whether there is only what the step before has left, which was masked."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the gradients of an unfinished step, since copies of parameters have no ``.grad`` either."""
-        return self.__dict__ | {"_copied": set(), "_finite": None, "_hooks": [], "_left": None, "_none": False}
+        return self.__dict__ | {"_copied": set(), "_finite": None, "_hooks": [], "_left": (), "_none": False}
 
     def watch(self) -> None:
         """After a step, before one whose gradients are copied."""
@@ -50,12 +49,12 @@ class KeptGradients:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        self._left = None
+        self._left = ()
 
     def _hook(self) -> None:
         if not self._hooks:
             trained = [layer.weight for layer in self._layers if layer.weight.requires_grad]
-            self._hooks = [weight.register_hook(_calling(self)) for weight in trained]  # type: ignore[no-untyped-call]
+            self._hooks = [weight.register_hook(lambda _: self.give_back()) for weight in trained]  # type: ignore[no-untyped-call]
 
     def refer(self) -> None:
         """For updates that only ask which layers have a gradient, and whether it is finite: nothing is copied."""
@@ -92,28 +91,25 @@ class KeptGradients:
                 self._copied.add(layer)
             self._finite = None if old else finite
         self._hook()
-        self._left = None
+        self._left = ()
 
     def _nothing_came(self) -> bool:
-        """Whether ``.grad`` is as the step before has left it, or was set to zero since.
+        """Whether ``.grad`` is as the step before has left it, masked, or was set to zero since.
 
         Waits for the device, but only if no backward pass was seen. torch tells nothing of gradients that are set by
         hand or written by a CUDA graph, so they must be looked at.
         """
-        if self._left is None:
+        norms = self._norms() if self._left else ()
+        if not norms or len(norms) != len(self._left):
             return False
-        norms = self._norms()
-        others = (norms != self._left) | ~norms.isfinite()
-        return not bool(others.any() & norms.any())
+        pairs = zip(norms, self._left, strict=True)
+        alike = all(((now == left) | (now == 0)) & now.isfinite() for now, left in pairs)
+        return alike and not all(layer.mask.all() for layer in self._layers)
 
     @torch.no_grad()
-    def _norms(self) -> Tensor:
-        """Of all gradients, in a type that does not overflow."""
+    def _norms(self) -> Sequence[Tensor]:
         gradients = [layer.weight.grad for layer in self._layers if layer.weight.grad is not None]
-        norms = torch._foreach_norm(gradients, dtype=torch.float64) if gradients else ()
-        there = iter([norm.to(self._layers[0].weight.device) for norm in norms])
-        nothing = torch.zeros((), dtype=torch.float64, device=self._layers[0].weight.device)
-        return torch.stack([nothing if layer.weight.grad is None else next(there) for layer in self._layers])
+        return torch._foreach_norm(gradients, dtype=torch.float64) if gradients else ()  # that does not overflow
 
     @torch.no_grad()
     def give_back(self) -> None:
@@ -121,14 +117,14 @@ class KeptGradients:
 
         This is why the hooks are those of before a gradient is accumulated: later the two could not be told apart.
         """
-        self._left = None
-        masked = [(layer, layer.weight.grad) for layer in self._copied if layer.weight.grad is not None]
-        if masked:
-            left = _any([grad != 0 for _, grad in masked])
-            for layer, grad in masked:
-                assert layer.gradient is not None
-                grad.copy_(torch.where(layer.mask | ~left.to(grad.device), grad, layer.gradient))
-        self.forget()
+        self._left = ()
+        if self._copied:
+            pairs = [(layer, layer.weight.grad) for layer in self._copied if layer.weight.grad is not None]
+            some = _any([grad != 0 for _, grad in pairs]) if pairs else None
+            for layer, grad in pairs:
+                assert layer.gradient is not None and some is not None
+                grad.copy_(torch.where(layer.mask | ~some.to(grad.device), grad, layer.gradient))
+            self.forget()
 
     def present(self) -> list[SparseLayer]:
         """The layers that have a gradient: the kept one or, if none was kept, the present ``.grad``."""
@@ -154,17 +150,6 @@ class KeptGradients:
         self._copied.clear()
         self._finite = None
         self._none = False
-
-
-def _calling(kept: KeptGradients) -> Callable[[Tensor], None]:
-    """A hook that does not keep alive what nobody else has."""
-    reference = weakref.ref(kept)
-
-    def others_come(_: Tensor) -> None:
-        if (there := reference()) is not None:
-            there.give_back()
-
-    return others_come
 
 
 def _fill_inactive(pairs: Sequence[tuple[SparseLayer, Tensor]]) -> Tensor:
