@@ -189,7 +189,7 @@ def layers_of(draw: st.DrawFn, path: str) -> list[Layer]:
 
 def examples(path: str) -> int:
     """Triton's interpreter is slow."""
-    return 150 if path == "torch" or CUDA else 8
+    return 80 if path == "torch" or CUDA else 5
 
 
 @on_every_path

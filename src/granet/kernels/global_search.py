@@ -2,8 +2,7 @@
 
 Numbers of the search, all zero at first: for each layer its rows of bins, one row for each digit, and as many that hold
 how many of its keys are larger; [rounds, layers] finished pieces; [layers] floors within reach. Then, of all layers
-together: how many keys are kept if the next digit is this one, for each digit and bin; the least and the most that can
-be kept; [rounds] prefixes.
+together: how many keys are kept if the next digit is this one, for each digit and bin; [rounds] prefixes.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ def _narrow(total, numbers, layers, STEP: tl.constexpr):
     """What the least key that is kept begins with, by the digits counted so far; how many are kept in all."""
     BINS: tl.constexpr = 1 << STEP.before
     of_all = _of_all(numbers, layers, STEP)
-    goal = tl.minimum(tl.maximum(tl.load(total), tl.load(of_all + STEP.rows)), tl.load(of_all + STEP.rows + 1))
+    goal = tl.minimum(tl.load(total), tl.load(of_all))  # the first bin of all: everything is kept
     kept = tl.load(of_all + STEP.row - BINS + tl.arange(0, BINS))
     digit = tl.sum((kept >= goal).to(tl.int32), 0) - 1
-    return (tl.load(of_all + STEP.rows + 1 + STEP.round) << STEP.before) | digit, goal
+    return (tl.load(of_all + STEP.rows + STEP.round - 1) << STEP.before) | digit, goal
 
 
 @triton.jit
@@ -58,15 +57,12 @@ def _add_up(layer, prefix, floors, numbers, layers, STEP: tl.constexpr):
     larger = layer * 0
     if STEP.round > 0:
         larger = tl.load(numbers + layers * (STEP.rows + STEP.row - BEFORE) + layer * BEFORE + (prefix & (BEFORE - 1)))
-        tl.store(of_all + STEP.rows + 2 + STEP.round, prefix)
+        tl.store(of_all + STEP.rows + STEP.round, prefix)
     at_least = larger + tl.cumsum(found, 0, reverse=True)
     tl.store(row + layers * STEP.rows + bins, at_least - found)
     if STEP.round == 0:
-        there = tl.sum(found, 0)
-        floor = tl.minimum(tl.load(floors + layer), there)
+        floor = tl.minimum(tl.load(floors + layer), tl.sum(found, 0))
         tl.store(_floors(numbers, layers, STEP) + layer, floor)
-        tl.atomic_add(of_all + STEP.rows, floor, sem="relaxed")
-        tl.atomic_add(of_all + STEP.rows + 1, there, sem="relaxed")
     else:
         floor = tl.load(_floors(numbers, layers, STEP) + layer)
     tl.atomic_add(of_all + STEP.row + bins, tl.maximum(at_least, floor), sem="relaxed")
@@ -133,7 +129,7 @@ def share_out(
     """
     layers = len(floors)
     *steps, end = KEYS
-    numbers = floors.new_zeros(layers * (2 * end.rows + end.rounds + 1) + end.rows + 2 + end.rounds)
+    numbers = floors.new_zeros(layers * (2 * end.rows + end.rounds + 1) + end.rows + end.rounds)
     shares = torch.empty_like(floors)
     with torch.cuda.device_of(floors):
         for step in steps:
