@@ -241,9 +241,9 @@ def zeros_of_copies(**options: Any) -> dict[str, list[dict[str, torch.Tensor]]]:
     return {kind: [zeros for point, zeros in pairs if point.regeneration == kind] for kind in ("without", "with")}
 
 
-@pytest.mark.parametrize(("scope", "expected"), [("global", [32, 0]), ("uniform", [24, 8])])
-def test_the_scope_decides_which_layers_are_pruned(scope: str, expected: list[int]) -> None:
-    (zeros,) = zeros_of_copies(rates=(0.5,), scope=scope)["without"]
+@pytest.mark.parametrize(("distribution", "expected"), [("global", [32, 0]), ("uniform", [24, 8])])
+def test_the_distribution_decides_which_layers_are_pruned(distribution: str, expected: list[int]) -> None:
+    (zeros,) = zeros_of_copies(rates=(0.5,), distribution=distribution)["without"]
     assert [int(zero.sum()) for zero in zeros.values()] == expected
 
 
@@ -254,12 +254,12 @@ def test_the_pattern_decides_what_is_pruned_together() -> None:
 
 @pytest.mark.parametrize("options", [{"exclude": ("2.*",)}, {"include": ("0.*",)}])
 def test_layers_that_are_left_out_stay_dense(options: dict[str, Any]) -> None:
-    (zeros,) = zeros_of_copies(rates=(0.5,), scope="uniform", **options)["without"]
+    (zeros,) = zeros_of_copies(rates=(0.5,), distribution="uniform", **options)["without"]
     assert [int(zero.sum()) for zero in zeros.values()] == [24, 0]
 
 
 def test_the_rates_are_those_of_the_paper_unless_others_are_asked_for() -> None:
-    found = zeros_of_copies(scope="uniform")
+    found = zeros_of_copies(distribution="uniform")
     assert [int(zeros["0.weight"].sum()) for zeros in found["without"]] == [
         round(48 * s) for s in (0.2, 0.5, 0.9, 0.98)
     ]

@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 Shape = Sequence[int]
+
+PruningDistribution = Literal["global", "uniform"]
+"""How pruning shares what is left: it ranks all layers together, or each one alone."""
+PRUNING_DISTRIBUTIONS: tuple[str, ...] = get_args(PruningDistribution)
 
 
 class Distribution(Protocol):
@@ -117,7 +121,7 @@ def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density
     if not callable(distribution):
         raise ValueError(
             f"distribution={distribution!r}: must be a function of shapes and density, such as "
-            "granet.distributions.distribution('erk'), or None for a scope that ranks all layers together"
+            "granet.distributions.distribution('erk'), or None to rank all layers together"
         )
     returned = distribution(shapes, density)
     if not isinstance(returned, Iterable):

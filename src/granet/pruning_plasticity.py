@@ -21,9 +21,9 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from granet.checks import check_count, check_rate
+from granet.distributions import PruningDistribution
 from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
 from granet.model_inputs import arguments
-from granet.net import Scope
 from granet.sparsifier import sparsify
 
 _AGAIN = "batches: must be an iterable with a batch or more that can be gone through again"
@@ -60,7 +60,7 @@ def plasticity(
     *,
     steps: int,
     rates: Sequence[float] = (0.2, 0.5, 0.9, 0.98),
-    scope: Scope = "global",
+    distribution: PruningDistribution = "global",
     pattern: str = "weight",
     include: Sequence[str] = ("*",),
     exclude: Sequence[str] = (),
@@ -78,7 +78,7 @@ def plasticity(
         evaluate: ``evaluate(model)``, the accuracy; it may leave the model in eval mode.
         steps: optimizer steps of continued training.
         rates: shares of the weights left to prune, each in (0, 1).
-        scope, pattern, include, exclude: as in `granet.sparsify` and `granet.PruneOnce`.
+        distribution, pattern, include, exclude: as in `granet.sparsify` and `granet.PruneOnce`.
     """
     check_count("steps", steps)
     if not isinstance(rates, Sequence) or not rates:
@@ -94,7 +94,7 @@ def plasticity(
         before = float(evaluate(copy.deepcopy(model)))
         for rate in rates:
             for regeneration, cls in PROBES.items():
-                method = cls(rate=rate, scope=scope, pattern=pattern)
+                method = cls(rate=rate, distribution=distribution, pattern=pattern)
                 twin, copied = copy.deepcopy((model, optimizer))  # together: it then holds the copy's parameters
                 with _undisturbed(batches):  # each copy sees the same batches
                     sparsifier = sparsify(twin, copied, method, total_steps=steps, include=include, exclude=exclude)

@@ -17,13 +17,15 @@ STUDY = Study(
     sparsities=(0.0,),
     rates=(0.5,),
     continue_epochs=1,
-    scopes=("global", "uniform"),
+    distributions=("global", "uniform"),
 )
 SETTING = ("digits", "digits_net", "weight")
 
 
-def point(measure: str, scope: str, epoch: int, difference: float) -> Point:
-    return Point(*SETTING, measure, scope, 0.0, 0.5, "without", epoch, 0.1, 0, 90.0, 90.0, difference, 0.5, "run")
+def point(measure: str, distribution: str, epoch: int, difference: float) -> Point:
+    return Point(
+        *SETTING, measure, distribution, 0.0, 0.5, "without", epoch, 0.1, 0, 90.0, 90.0, difference, 0.5, "run"
+    )
 
 
 POINTS = [
@@ -36,9 +38,9 @@ POINTS = [
 
 def test_a_table_has_a_row_for_each_line_and_a_column_for_each_checkpoint() -> None:
     table = summary_table(STUDY, "plasticity", POINTS[:3])
-    scope, _, regeneration, _, first, second = (list(column.cells) for column in table.columns)
+    distribution, _, regeneration, _, first, second = (list(column.cells) for column in table.columns)
     assert [table.columns[4].header, table.columns[5].header] == ["1", "2"]
-    rows = zip(scope, regeneration, first, second, strict=True)
+    rows = zip(distribution, regeneration, first, second, strict=True)
     assert {row for row in rows if row[1] == "without"} == {
         ("global", "without", "-1.0", "+0.0"),
         ("uniform", "without", "-3.0", "-"),

@@ -14,7 +14,7 @@ from bits import Parts, differences, flatten
 
 STEPS = 12
 METHODS: dict[str, granet.Method] = {
-    "gmp-original": granet.GMPOriginal(sparsity=0.5, every=2, prune_end=10, scope="global"),
+    "gmp-original": granet.GMPOriginal(sparsity=0.5, every=2, prune_end=10, distribution="global"),
     "dpf": granet.DPF(sparsity=0.5, every=2, prune_end=8),
     "str": granet.STR(s_init=-3.5, every=3),
     "vd": granet.VD(examples=30, log_sigma2=-4.0, end=4, every=3),

@@ -91,11 +91,11 @@ def test_it_chooses_anew_every_16_steps_to_the_end() -> None:
     assert granet.DPF(sparsity=0.9).updates(granet.Clock(0, 100)) == range(16, 100, 16)
 
 
-@pytest.mark.parametrize("scope", ["global", "uniform"])
-def test_the_sparsity_is_exact(scope: str) -> None:
+@pytest.mark.parametrize("distribution", ["global", "uniform"])
+def test_the_sparsity_is_exact(distribution: str) -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    method = granet.DPF(sparsity=0.6, every=2, prune_end=8, scope=scope)
+    method = granet.DPF(sparsity=0.6, every=2, prune_end=8, distribution=distribution)
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=12)
     for step in range(12):
         x, y = batch(step)
@@ -105,7 +105,7 @@ def test_the_sparsity_is_exact(scope: str) -> None:
         zeros = [int((p == 0).sum()) for p in (model[0].weight, model[2].weight)]
         assert sum(zeros) == round(100 * sparsifier.target_sparsity)
     assert sum(zeros) == 60
-    assert (zeros == [36, 24]) == (scope == "uniform")  # of 60 and 40 weights
+    assert (zeros == [36, 24]) == (distribution == "uniform")  # of 60 and 40 weights
 
 
 def test_hidden_weights_are_ranked_by_magnitude_only() -> None:

@@ -5,6 +5,7 @@ The files in `former_names` were written by that version; `METHOD` is what it tr
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from torch import nn
 import granet
 from granet.methods import former_names
 from granet.methods.registry import DENSE
+from granet.studies.plasticity_file import read_study
+from granet.studies.results import read_results
 from granet.studies.spec import read_spec
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import read_recipe_file
@@ -22,8 +25,8 @@ from granet.training.rundir import RunDir, run_name
 
 FILES = Path(__file__).parent / "former_names"
 FIELDS = {
-    "sparsity": 0.75, "initial_sparsity": 0.5, "prune_end": 6, "every": 2, "scope": "global", "distribution": "uniform",
-    "grow_batch_count": 2,
+    "sparsity": 0.75, "initial_sparsity": 0.5, "prune_end": 6, "every": 2, "distribution": "global",
+    "initial_distribution": "uniform", "grow_batch_count": 2,
 }  # fmt: skip
 RUN = {**FIELDS, "sparsity": 0.9, "every": 10, "prune_end": "50%"}
 NAME = "digits-digits_net-granet-0.9-seed0-cdab9467"
@@ -73,12 +76,15 @@ def test_the_results_of_this_project_keep_their_names(log: Path) -> None:
 
 def test_a_recipe_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "old.toml").write_text(
-        '[methods.granet]\nsparsity = 0.9\nend = "30%"\n[methods.gs]\nend = 9\n[methods.rigl]\nend = "70%"\n'
+        '[methods.granet]\nsparsity = 0.9\nend = "30%"\ndistribution = "uniform"\n[methods.gmp]\nscope = "uniform"\n'
+        '[methods.gs]\nend = 9\n[methods.rigl]\nend = "70%"\ndistribution = "er"\n'
     )
     file = read_recipe_file(tmp_path / "old.toml")
-    assert file.recipe("granet").method_fields == {"sparsity": 0.9, "prune_end": "30%"}
+    fields = {"sparsity": 0.9, "prune_end": "30%", "initial_distribution": "uniform"}
+    assert file.recipe("granet").method_fields == fields
+    assert file.recipe("gmp").method_fields == {"distribution": "uniform"}
     assert file.recipe("gs").method_fields == {"prune_end": 9}
-    assert file.recipe("rigl").method_fields == {"end": "70%"}
+    assert file.recipe("rigl").method_fields == {"end": "70%", "distribution": "er"}
 
 
 def test_a_grid_is_read(tmp_path: Path) -> None:
@@ -93,10 +99,47 @@ def test_one_field_under_both_names_is_refused() -> None:
         former_names.present(granet.GMP, {"end": 3, "prune_end": 4})
 
 
+def test_what_granet_calls_its_distribution_is_that_of_its_start_only_in_what_was_written_before() -> None:
+    def present(**fields: object) -> dict[str, object]:
+        return former_names.present(granet.GraNet, fields)
+
+    assert present(scope="uniform") == {"distribution": "uniform"}
+    assert present(scope="global", distribution=None) == {"distribution": "global", "initial_distribution": None}
+    assert present(distribution="er") == {"initial_distribution": "er"}
+    assert present(end=3, distribution="uniform") == {"prune_end": 3, "initial_distribution": "uniform"}
+    now = {"distribution": "uniform", "initial_distribution": "uniform", "prune_end": 3}
+    assert present(**now) == now
+    assert present(distribution="uniform") == {"distribution": "uniform"}
+    before = former_names.first_written(granet.GraNet, now)
+    assert before == {"scope": "uniform", "distribution": "uniform", "end": 3}
+    assert present(**before) == now
+
+
+def test_a_study_of_plasticity_is_read(tmp_path: Path) -> None:
+    (tmp_path / "old.toml").write_text('epochs = 4\ncheckpoints = [1]\ncontinue_epochs = 1\nscopes = ["uniform"]\n')
+    study, _ = read_study(tmp_path / "old.toml")
+    assert study.distributions == ("uniform",)
+
+
+def test_a_column_of_results_is_read(tmp_path: Path) -> None:
+    (kept,) = (Path(__file__).parents[2] / "results").glob("plasticity-*.csv")
+    head, *rows = kept.read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / kept.name).write_text(head.replace(",distribution,", ",scope,") + "".join(rows), encoding="utf-8")
+    now = {name: row for name, row in read_results(kept.parent).items() if row["file"] == kept.name}
+    assert read_results(tmp_path) == now
+    assert {row["distribution"] for row in now.values()} == {"global", ""}  # "" of the pre-trainings
+
+
 def test_methods_of_ones_own_have_the_former_names_of_what_they_derive_from() -> None:
     class Mine(granet.GMP):
         pass
 
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class WithAnEnd(granet.GMP):
+        end: int = 3
+
+    fields = {"end": 3, "prune_end": 4}
+    assert former_names.present(WithAnEnd, fields) == former_names.first_written(WithAnEnd, fields) == fields
     assert former_names.present(Mine, {"end": 3}) == {"prune_end": 3}
     assert former_names.first_written(Mine, {"prune_end": 3}) == {"end": 3}
     assert former_names.present(granet.RigL, {"end": 3, "grow_batches": 2}) == {"end": 3, "grow_batch_count": 2}

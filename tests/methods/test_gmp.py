@@ -50,7 +50,7 @@ def test_no_layer_is_emptied(trial) -> None:
 
 
 def test_the_uniform_scope_holds_the_last_layer_at_a_fifth(trial, plain, equal) -> None:
-    method = GMP(sparsity=0.95, scope="uniform", **FAST)
+    method = GMP(sparsity=0.95, distribution="uniform", **FAST)
     run = trial(method, 125)
     for clock, weights, _, before, after in run:
         assert sum(run.active) == keep_at(run, method, clock)
@@ -63,7 +63,7 @@ def test_the_uniform_scope_holds_the_last_layer_at_a_fifth(trial, plain, equal) 
 
 
 def test_the_last_layer_may_be_pruned_like_the_others(trial) -> None:
-    run = trial(GMP(sparsity=0.9, scope="uniform", last_density=0.0, **FAST), 125)
+    run = trial(GMP(sparsity=0.9, distribution="uniform", last_density=0.0, **FAST), 125)
     for _ in run:
         pass
     assert run.active == [pytest.approx(size / 10, abs=1) for size in (432, 384, 1200, 400)]

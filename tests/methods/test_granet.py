@@ -105,7 +105,7 @@ def test_just_dropped_weights_are_candidates(trial) -> None:
 
 @pytest.mark.parametrize("name", [None, "erk", "er", "uniform"])
 def test_a_sparse_start_has_the_shares_of_its_distribution(trial, name: str | None) -> None:
-    run = trial(GraNet(sparsity=0.9, initial_sparsity=0.5, distribution=name, **FAST), 125)
+    run = trial(GraNet(sparsity=0.9, initial_sparsity=0.5, initial_distribution=name, **FAST), 125)
     total = run.net.numel - round(run.net.numel * 0.5)
     densities = distribution(name or "erk")(run.net.shapes, total / run.net.numel)
     assert run.active == counts(run.net.shapes, densities, total, 1)
@@ -169,12 +169,12 @@ def test_the_same_sparsity_at_both_ends_only_regenerates(trial) -> None:
     assert all(run.active == active for _ in run)
 
 
-# The uniform scope.
+# The uniform distribution.
 
 
 @pytest.mark.parametrize("initial", [0.0, 0.5])
 def test_the_uniform_scope_prunes_and_regenerates_layer_by_layer(trial, plain, equal, initial: float) -> None:
-    method = GraNet(sparsity=0.9, initial_sparsity=initial, scope="uniform", **FAST)
+    method = GraNet(sparsity=0.9, initial_sparsity=initial, distribution="uniform", **FAST)
     run = trial(method, 125)
     for clock, weights, gradients, before, after in run:
         target = published_target(method, clock.step)
@@ -191,7 +191,7 @@ def test_the_uniform_scope_prunes_and_regenerates_layer_by_layer(trial, plain, e
 
 
 def test_the_uniform_scope_can_spare_the_first_layer(trial) -> None:
-    run = trial(GraNet(sparsity=0.6, initial_sparsity=0.3, scope="uniform", dense_first=True, **FAST), 125)
+    run = trial(GraNet(sparsity=0.6, initial_sparsity=0.3, distribution="uniform", dense_first=True, **FAST), 125)
     assert run.active[0] == 432
     for _ in run:
         assert run.active[0] == 432
@@ -200,7 +200,7 @@ def test_the_uniform_scope_can_spare_the_first_layer(trial) -> None:
 
 def test_a_budget_that_the_uniform_scope_cannot_share_is_refused_at_once(trial) -> None:
     with pytest.raises(ValueError, match="dense_first=True"):
-        trial(GraNet(sparsity=0.9, scope="uniform", dense_first=True, **FAST), 125)
+        trial(GraNet(sparsity=0.9, distribution="uniform", dense_first=True, **FAST), 125)
 
 
 # Bad values.
@@ -218,10 +218,13 @@ def test_a_budget_that_the_uniform_scope_cannot_share_is_refused_at_once(trial) 
         ({"sparsity": 0.5, "initial_sparsity": -0.1}, r"initial_sparsity=-0\.1"),
         ({"sparsity": 0.5, "regrow": 1.5}, r"regrow=1\.5"),
         ({"sparsity": 0.5, "regrow_end": -1}, "regrow_end=-1"),
-        ({"sparsity": 0.5, "scope": "layer"}, "scope='layer': must be one of global, uniform"),
+        ({"sparsity": 0.5, "distribution": "layer"}, "distribution='layer': must be one of global, uniform"),
         ({"sparsity": 0.5, "last_density": 1.5}, r"last_density=1\.5"),
         ({"sparsity": 0.5, "distribution": "even"}, "distribution='even': must be one of"),
-        ({"sparsity": 0.5, "distribution": "erk", "scope": "uniform"}, "distribution='erk': must be one of uniform"),
+        (
+            {"sparsity": 0.5, "initial_distribution": "erk", "distribution": "uniform"},
+            "initial_distribution='erk': must be one of uniform",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(fields: dict, message: str) -> None:

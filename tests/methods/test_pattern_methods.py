@@ -113,7 +113,7 @@ def test_granet_in_blocks(trial, plain, equal, pattern: str, coarse: bool) -> No
 @pytest.mark.parametrize("pattern", ["4x1", "4x4"])
 def test_gmp_in_blocks_by_the_uniform_scope(trial, plain, equal, pattern: str) -> None:
     size = math.prod(BLOCKS[pattern])
-    run = trial(GMP(sparsity=0.75, scope="uniform", pattern=pattern, **FAST), 125, SHAPES)
+    run = trial(GMP(sparsity=0.75, distribution="uniform", pattern=pattern, **FAST), 125, SHAPES)
     for _, weights, _, before, after in run:
         units = active_units(after, pattern)
         expected = [

@@ -112,7 +112,7 @@ def test_synflow_keeps_the_units_of_most_flow_round_by_round(units, rounds: int,
 @UNITS
 @pytest.mark.parametrize("name", ["dpf", "gmp-original"])
 def test_hidden_units_of_the_largest_mean_weight_are_shown(units, name: str, pattern: str) -> None:
-    fields = {"scope": "global", "every": 2, "prune_end": 8, "pattern": pattern}
+    fields = {"distribution": "global", "every": 2, "prune_end": 8, "pattern": pattern}
     model, optimizer, sparsifier = begin(granet.create_method(name, sparsity=0.5, **fields))
     back = 0
     for step in range(STEPS):

@@ -45,11 +45,13 @@ def brute_force(values: list[torch.Tensor], rate: float, together: bool) -> list
 @given(
     st.floats(0.05, 0.85), st.sampled_from([0.0, 0.5, 0.7]), st.sampled_from(["global", "uniform"]), st.integers(0, 9)
 )
-def test_a_share_of_what_is_left_goes_and_zeros_stay_zero(rate: float, zeros: float, scope: str, seed: int) -> None:
+def test_a_share_of_what_is_left_goes_and_zeros_stay_zero(
+    rate: float, zeros: float, distribution: str, seed: int
+) -> None:
     model = net(zeros, seed)
     before = weights(model)
-    sparsifier = granet.sparsify(model, sgd(model), granet.PruneOnce(rate=rate, scope=scope), floor=0)
-    wanted = brute_force(before, rate, together=scope == "global")
+    sparsifier = granet.sparsify(model, sgd(model), granet.PruneOnce(rate=rate, distribution=distribution), floor=0)
+    wanted = brute_force(before, rate, together=distribution == "global")
     for mask, want, old, new in zip(sparsifier.masks.values(), wanted, before, weights(model), strict=True):
         assert torch.equal(mask, want)
         assert torch.equal(new, old * want)
@@ -69,7 +71,7 @@ def test_what_is_zero_is_switched_off_and_nothing_else() -> None:
 def test_a_layer_regrows_what_it_lost_itself_where_another_has_no_gradient() -> None:
     model = net(zeros=0.5)
     before, optimizer = [int(weight.count_nonzero()) for weight in weights(model)], sgd(model)
-    sparsifier = granet.sparsify(model, optimizer, granet.PruneAndRegenerate(rate=0.5, scope="uniform"))
+    sparsifier = granet.sparsify(model, optimizer, granet.PruneAndRegenerate(rate=0.5, distribution="uniform"))
     pruned = list(sparsifier.active.values())
     model[2](torch.randn(16, 12)).square().sum().backward()
     optimizer.step()
@@ -115,15 +117,15 @@ def test_each_layer_regrows_what_it_lost_by_gradient_from_zero_with_fresh_moment
     assert all(torch.equal(a, b) for a, b in zip(masks, sparsifier.masks.values(), strict=True))  # once only
 
 
-@pytest.mark.parametrize("scope", ["global", "uniform"])
+@pytest.mark.parametrize("distribution", ["global", "uniform"])
 @pytest.mark.parametrize("rate", [0.5, 0.98])
-def test_filters_go_whole_and_each_layer_keeps_one(scope: str, rate: float) -> None:
+def test_filters_go_whole_and_each_layer_keeps_one(distribution: str, rate: float) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))
     with torch.no_grad():
         model[0].weight[:2] = 0  # two filters are gone already
     sums = model[0].weight.detach().abs().sum((1, 2, 3))
-    method = granet.PruneOnce(rate=rate, scope=scope, pattern="filter")
+    method = granet.PruneOnce(rate=rate, distribution=distribution, pattern="filter")
     granet.sparsify(model, sgd(model), method, exclude=("3.weight",))
     alive = model[0].weight.detach().flatten(1).any(1)
     assert int(alive.sum()) == max(1, 6 - round(6 * rate))
@@ -137,8 +139,8 @@ def test_a_rate_is_a_share(rate: object) -> None:
 
 
 def test_a_scope_is_one_of_two() -> None:
-    with pytest.raises(ValueError, match="scope='layer': must be one of global, uniform"):
-        granet.PruneOnce(scope="layer")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="distribution='layer': must be one of global, uniform"):
+        granet.PruneOnce(distribution="layer")  # type: ignore[arg-type]
 
 
 def test_the_rate_decides_whatever_the_sparsity() -> None:

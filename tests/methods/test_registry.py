@@ -80,9 +80,15 @@ def test_fields_are_given_by_name(info: granet.MethodInfo) -> None:
 
 
 GRADUAL = {
-    "start": 0, "prune_end": "50%", "every": 1000, "scope": "global", "last_density": 0.2, "dense_first": False,
+    "start": 0, "prune_end": "50%", "every": 1000, "distribution": "global", "last_density": 0.2, "dense_first": False,
 }  # fmt: skip
-GROWING = {"initial_sparsity": 0.0, "distribution": None, "regrow": 0.5, "regrow_end": 0.005, "grow_batch_count": 1}
+GROWING = {
+    "initial_sparsity": 0.0,
+    "initial_distribution": None,
+    "regrow": 0.5,
+    "regrow_end": 0.005,
+    "grow_batch_count": 1,
+}
 DEFAULTS: dict[str, dict[str, object]] = {
     "deep-r": {"distribution": "erk", "end": "100%", "l1": 1e-5, "noise": 1e-5, "log_every": 1000},
     "dpf": GRADUAL | {"every": 16},
@@ -90,12 +96,12 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "distribution": "uniform", "every": 200, "end": "100%", "regrow": 0.1, "threshold": 1e-3, "tolerance": 0.1,
     },
     "gmp": GRADUAL | {"score": "magnitude"},
-    "gmp-original": GRADUAL | {"scope": "uniform", "dense_first": True},
+    "gmp-original": GRADUAL | {"distribution": "uniform", "dense_first": True},
     "granet": GRADUAL | {"score": "magnitude"} | GROWING,
     "grasp": {"batch_count": 1, "temperature": 200.0},
     "gs": {"start": "25%", "prune_end": "75%", "rounds": 10},
-    "prune-once": {"rate": 0.5, "scope": "global"},
-    "prune-regrow": {"rate": 0.5, "scope": "global"},
+    "prune-once": {"rate": 0.5, "distribution": "global"},
+    "prune-regrow": {"rate": 0.5, "distribution": "global"},
     "rigl": {
         "distribution": "erk", "every": 100, "end": "75%", "regrow": 0.3, "step_on_update": True, "grow_batch_count": 1,
     },

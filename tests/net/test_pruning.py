@@ -161,15 +161,15 @@ def test_what_a_layer_of_units_lacks_goes_to_others_in_the_nearest_whole_units(k
     st.sampled_from([0.6, 0.8, 0.9]),
     st.sampled_from([Uniform(), Uniform(last_density=0.2), Uniform(dense_first=True), Uniform(0.2, True)]),
 )
-def test_uniform_pruning_along_a_schedule_is_exact(kit: Any, shapes, final: float, scope: Uniform) -> None:
+def test_uniform_pruning_along_a_schedule_is_exact(kit: Any, shapes, final: float, uniform: Uniform) -> None:
     net = kit.make(shapes)
     try:
-        net.shares(final, scope)
+        net.shares(final, uniform)
     except ValueError:
         return
     for number in range(1, 21):
         sparsity = cubic(0, final, number / 20)
-        kit.begin(net, number).prune_to(sparsity, magnitude, scope)
+        kit.begin(net, number).prune_to(sparsity, magnitude, uniform)
         net.commit().write_masks()
         assert int(net.active.sum()) == kept(net.numel, sparsity)
         assert net.active.min() >= 1

@@ -103,11 +103,13 @@ def test_a_distribution_that_gives_no_list_is_refused(kit: Any, given: Any, what
 
 @pytest.mark.parametrize("pattern", ["weight", "2x1"])
 def test_a_name_is_no_distribution(kit: Any, pattern: str) -> None:
-    """Methods have fields ``scope`` and ``distribution`` that are names; moves take functions."""
+    """Methods have a field ``distribution`` that is a name; moves take functions."""
     net: Any = kit.begin(make_net(kit.make().layers, 1, pattern, 0.5))
     with pytest.raises(ValueError, match=r"distribution='erk': must be a function .*distribution\('erk'\)"):
         net.sprout(0.5, "erk")
-    with pytest.raises(ValueError, match=r"distribution='global': must be a function .* None for a scope"):
+    with pytest.raises(
+        ValueError, match=r"distribution='global': must be a function .* None to rank all layers together"
+    ):
         net.prune_to(0.5, magnitude, "global")
 
 

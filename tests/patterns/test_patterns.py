@@ -73,7 +73,7 @@ def test_the_sparsity_of_n_of_m_may_be_a_rounded_number() -> None:
 
 def test_n_of_m_keeps_no_layer_dense() -> None:
     with pytest.raises(ValueError, match=r"dense_first=True: .*pattern='2:4'.*exclude"):
-        granet.GMP(sparsity=0.5, pattern="2:4", scope="uniform", dense_first=True)
+        granet.GMP(sparsity=0.5, pattern="2:4", distribution="uniform", dense_first=True)
 
 
 def test_a_method_of_single_weights_refuses_patterns() -> None:

@@ -75,8 +75,8 @@ def test_unknown_names() -> None:
         granet.create_method("granet", sparsity=0.9, regrown=0.5)
     with pytest.raises(ValueError, match=says("distribution='erdos'", "uniform, er, erk")):
         granet.Static(sparsity=0.9, distribution="erdos")
-    with pytest.raises(ValueError, match=says("scope='layer'", "global, uniform")):
-        granet.GMP(sparsity=0.9, scope="layer")
+    with pytest.raises(ValueError, match=says("distribution='layer'", "global, uniform")):
+        granet.GMP(sparsity=0.9, distribution="layer")
     with pytest.raises(ValueError, match=says("sparsity", "[0, 1)")):
         granet.create_method("granet")
 
@@ -145,7 +145,7 @@ WRONG_ARGUMENTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no optimizer": ({"optimizer": None}, ("optimizer=None", "torch.optim.Optimizer")),
     "an optimizer's class": ({"optimizer": torch.optim.SGD}, ("optimizer=", "torch.optim.Optimizer")),
     "no share for the layers": (
-        {"method": granet.GMP(sparsity=0.98, prune_end=8, every=2, scope="uniform", dense_first=True)},
+        {"method": granet.GMP(sparsity=0.98, prune_end=8, every=2, distribution="uniform", dense_first=True)},
         ("dense_first=True",),
     ),
 }  # fmt: skip

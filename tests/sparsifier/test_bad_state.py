@@ -81,7 +81,12 @@ def test_another_method(kit: Kit) -> None:
 
 @pytest.mark.parametrize(
     ("name", "there", "here"),
-    [("sparsity", 0.9, 0.8), ("every", "2ep", 2), ("scope", "uniform", "global"), ("distribution", "erk", None)],
+    [
+        ("sparsity", 0.9, 0.8),
+        ("every", "2ep", 2),
+        ("distribution", "uniform", "global"),
+        ("initial_distribution", "erk", None),
+    ],
 )
 def test_the_same_method_with_another_field(kit: Kit, name: str, there: Any, here: Any) -> None:
     other = start(kit.net(), replace(METHOD, **{name: there}), steps_per_epoch=2)

@@ -83,7 +83,7 @@ def test_blocks_grow_where_the_mean_of_several_gradients_is_large(kit: Kit) -> N
 def test_patterns_with_a_gradient_mean_resume_anywhere(kit: Kit, pattern: str, at: int) -> None:
     """In the middle of a mean (7), at the last update but one (16 is the last), and after it, where biases follow."""
     method = granet.GraNet(
-        sparsity=PATTERNS[pattern], pattern=pattern, scope="uniform", every=4, prune_end=12, grow_batch_count=2
+        sparsity=PATTERNS[pattern], pattern=pattern, distribution="uniform", every=4, prune_end=12, grow_batch_count=2
     )
     whole = start(kit.net(), method, exclude=("6.weight",))
     kit.train(*whole[:2], at)
@@ -185,7 +185,7 @@ def test_filters_of_a_model_wrapped_for_several_ranks_are_followed(kit: Kit, mon
     monkeypatch.setattr("granet.weights.names.DistributedDataParallel", Wrapper)
     model, _, sparsifier = start(
         Wrapper(kit.net()),
-        granet.GMP(sparsity=0.5, pattern="filter", scope="uniform", every=2, prune_end=8),
+        granet.GMP(sparsity=0.5, pattern="filter", distribution="uniform", every=2, prune_end=8),
         exclude=("*6.weight",),
     )
     kit.train(model, sparsifier._optimizer, 10)

@@ -79,14 +79,14 @@ def train(method: granet.Method, monkeypatch: pytest.MonkeyPatch) -> granet.Spar
 
 METHODS = [
     granet.GraNet(sparsity=0.8, every=2, prune_end=12),
-    granet.GraNet(sparsity=0.8, initial_sparsity=0.5, every=2, prune_end=12, scope="uniform"),
+    granet.GraNet(sparsity=0.8, initial_sparsity=0.5, every=2, prune_end=12, distribution="uniform"),
     granet.GraNet(sparsity=0.8, every=2, prune_end=12, score="lamp"),
     granet.GraNet(sparsity=0.8, every=2, prune_end=12, grow_batch_count=2, pattern="2x2"),
     granet.GraNet(sparsity=0.5, every=2, prune_end=12, pattern="2:4"),
     granet.GraNet(sparsity=0.5, every=2, prune_end=12, pattern="filter"),
     granet.GraNet(sparsity=0.5, every=2, prune_end=12, pattern="fan-in"),
     granet.GMP(sparsity=0.8, every=2, prune_end=12),
-    granet.GMPOriginal(sparsity=0.8, every=2, prune_end=12, scope="global"),
+    granet.GMPOriginal(sparsity=0.8, every=2, prune_end=12, distribution="global"),
     granet.DPF(sparsity=0.8, every=2, prune_end=12),
     granet.GS(sparsity=0.8, start=0, rounds=7),
     granet.RigL(sparsity=0.8, every=2),

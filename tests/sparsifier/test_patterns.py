@@ -20,7 +20,7 @@ STEPS = 16
 PATTERNS = {"4x1": 0.75, "1x4": 0.75, "filter": 0.5, "2:4": 0.5, "fan-in": 0.75}
 METHODS: dict[str, Callable[..., granet.Method]] = {
     "gmp": lambda **k: granet.GMP(every=2, prune_end=10, **k),
-    "gmp-uniform": lambda **k: granet.GMP(every=2, prune_end=10, scope="uniform", **k),
+    "gmp-uniform": lambda **k: granet.GMP(every=2, prune_end=10, distribution="uniform", **k),
     "granet": lambda **k: granet.GraNet(every=2, prune_end=10, initial_sparsity=0.25, **k),
     "granet-lamp": lambda **k: granet.GraNet(every=2, prune_end=10, score="lamp", **k),
     "rigl": lambda **k: granet.RigL(every=2, step_on_update=False, **k),

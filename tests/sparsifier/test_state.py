@@ -25,7 +25,7 @@ STEPS, SAVED = 200, 100
 METHODS: dict[str, granet.Method] = {
     "granet": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, prune_end="75%", every=9),
     "granet-dense": granet.GraNet(sparsity=0.9, prune_end="75%", every=9),
-    "granet-uniform": granet.GraNet(sparsity=0.7, prune_end="75%", every=9, scope="uniform"),
+    "granet-uniform": granet.GraNet(sparsity=0.7, prune_end="75%", every=9, distribution="uniform"),
     "gmp": granet.GMP(sparsity=0.9, prune_end="75%", every=9),
     "rigl": granet.RigL(sparsity=0.8, every=9, step_on_update=False),
     "rigl-itop": granet.RigLITOP(sparsity=0.8, every=9),

@@ -62,7 +62,7 @@ def test_every_point_is_a_branch_of_its_trunk(tmp_path: Path) -> None:
         assert recipe.parent == run_name(branch.trunk) and branch.epoch in branch.trunk.keep
         assert recipe.hold == (1 if branch.measure == "plasticity" else 0)
         assert recipe.method == {"without": "prune-once", "with": "prune-regrow"}[branch.regeneration]
-        assert dict(recipe.method_fields) == {"rate": branch.rate, "scope": "global"}
+        assert dict(recipe.method_fields) == {"rate": branch.rate, "distribution": "global"}
     dense, sparse = study.trunks()
     assert dense.method == "dense"
     assert (sparse.method, dict(sparse.method_fields)) == ("static", {"sparsity": 0.6, "distribution": "uniform"})
@@ -126,7 +126,7 @@ def test_the_command_trains_draws_and_goes_on_where_it_stopped(
         ("checkpoints = []", r"checkpoints=\[\]: must have one entry"),
         ("checkpoints = 1", "checkpoints=1: must be a list"),
         ('measures = ["speed"]', "measures='speed': must be one of plasticity, final"),
-        ('scopes = ["local"]', "scopes='local': must be one of global, uniform"),
+        ('distributions = ["local"]', "distributions='local': must be one of global, uniform"),
         ('pattern = "x"', "pattern='x': must be weight, filter, fan-in, blocks"),
         ('pattern = "2:4"', "pattern='2:4': must be weight, filter or blocks such as 4x1"),
         ("rate = [0.2]", "unknown key 'rate'; the nearest is 'rates'"),
@@ -170,7 +170,7 @@ def test_the_recipes_that_come_with_it_are_sound() -> None:
     found = {path.stem: read_study(path)[0] for path in sorted(folder.glob("plasticity-*.toml"))}
     assert len(found["plasticity-digits"].branches()) == 192
     paper = found["plasticity-cifar10-resnet20"]
-    assert (paper.continue_epochs, paper.recipe.epochs, paper.scopes) == (30, 160, ("global", "uniform"))
+    assert (paper.continue_epochs, paper.recipe.epochs, paper.distributions) == (30, 160, ("global", "uniform"))
     assert paper.sparsities == (0.0, 0.5, 0.9, 0.98) == (0.0, *paper.rates[1:])
     reduced = found["plasticity-cifar10-resnet20-reduced"]
     assert (len(reduced.trunks()), len(reduced.branches())) == (2, 64)
@@ -252,7 +252,7 @@ def test_a_point_does_not_depend_on_where_its_trunk_is_now(tmp_path: Path) -> No
     reached = [json.loads(line)["test_accuracy"] for line in (trunk / "metrics.jsonl").read_text().splitlines()]
     assert len(set(reached)) == 2
     for point in whole:  # pruned after epoch 1: compared with that, or with the trunk's end
-        assert (point.seed, point.scope, point.learning_rate) == (3, "uniform", 0.1)
+        assert (point.seed, point.distribution, point.learning_rate) == (3, "uniform", 0.1)
         assert point.accuracy_before == round(100 * reached[0 if point.measure == "plasticity" else -1], 3)
         assert point.difference == pytest.approx(point.accuracy_after - point.accuracy_before, abs=0.0011)
     (trunk / "kept-0001.pt").unlink()

@@ -87,7 +87,7 @@ def test_the_learning_rate_is_held_or_follows_the_schedule(
 
 
 def test_a_branch_begins_with_the_kept_weights_pruned_once(out: Path) -> None:
-    method = {"rate": 0.75, "scope": "uniform"}
+    method = {"rate": 0.75, "distribution": "uniform"}
     branch = Run(replace(BRANCH, method="prune-once", method_fields=method), DATA, CPU, out).training
     state = load_kept(out / run_name(TRUNK), 1, CPU)
     kept, average = state["model"], state["average"]

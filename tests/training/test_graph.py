@@ -177,7 +177,7 @@ def trained(
 METHODS = [
     granet.GraNet(sparsity=0.9, initial_sparsity=0.5, every=4, prune_end=16),
     granet.GraNet(
-        sparsity=0.9, initial_sparsity=0.3, distribution="uniform", every=4, prune_end=16, grow_batch_count=3
+        sparsity=0.9, initial_sparsity=0.3, initial_distribution="uniform", every=4, prune_end=16, grow_batch_count=3
     ),
     granet.GraNet(sparsity=0.75, initial_sparsity=0.5, every=4, prune_end=16, pattern="filter"),
     granet.RigL(sparsity=0.8, every=5, step_on_update=False),

@@ -28,7 +28,7 @@ _COLUMNS = """\
   an optimizer, by any method whose masks stay fixed.
 - **score**: what decides which weights stay. LAMP ([Lee et al. 2021](https://arxiv.org/abs/2010.07611)), chosen by
   `score="lamp"`, is a weight's square over the sum of all squares in its layer that are not smaller.
-- **distribution**: how layers share the weights that stay, unless a field `scope` or `distribution` says otherwise.
+- **distribution**: how layers share the weights that stay, unless the field `distribution` says otherwise.
   - Global: all layers are ranked together.
   - Uniform: all layers have the same density; where pruning is gradual, the last one keeps at least 20 %.
   - ER: density is proportional to (outputs + inputs) / (outputs x inputs). Small layers stay denser, and may be dense.

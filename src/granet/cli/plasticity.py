@@ -75,10 +75,10 @@ class Plasticity(ManyRuns):
 
         drops = rate_drops(RunDir.find(self.out, study.trunks()[0]).records)
         for measure in study.measures:
-            for scope in study.scopes:
-                chosen = [point for point in found if (point.measure, point.scope) == (measure, scope)]
-                path = self.out / f"{measure}-{scope}.png"
-                write_figure(study, chosen, drops, title(study, measure, scope), path)
+            for distribution in study.distributions:
+                chosen = [point for point in found if (point.measure, point.distribution) == (measure, distribution)]
+                path = self.out / f"{measure}-{distribution}.png"
+                write_figure(study, chosen, drops, title(study, measure, distribution), path)
                 console.print(f"drew {path} and .svg", soft_wrap=True)
         write_text(self.out / "plasticity.html", page(study, found, drops))
         console.print(f"wrote {self.out / 'plasticity.html'}", soft_wrap=True)
@@ -87,14 +87,14 @@ class Plasticity(ManyRuns):
 def summary_table(study: Study, measure: str, found: list[Point]) -> Table:
     """The mean differences, a row for each line of the figure and a column for each checkpoint."""
     table = Table(title=f"{measure}: difference of test accuracy in points, by epoch of pruning")
-    for name in ("scope", "sparsity", "regeneration", "rate"):
+    for name in ("distribution", "sparsity", "regeneration", "rate"):
         table.add_column(name)
     epochs = sorted(study.checkpoints)
     for epoch in epochs:
         table.add_column(str(epoch), justify="right")
-    for scope in study.scopes:
-        drawn = lines(study, (point for point in found if point.scope == scope))
+    for distribution in study.distributions:
+        drawn = lines(study, (point for point in found if point.distribution == distribution))
         for (sparsity, regeneration, rate), line in drawn.items():
             shown = (f"{line[epoch]:+.1f}" if epoch in line else "-" for epoch in epochs)
-            table.add_row(scope, f"{sparsity:g}", regeneration, f"{rate:g}", *shown)
+            table.add_row(distribution, f"{sparsity:g}", regeneration, f"{rate:g}", *shown)
     return table

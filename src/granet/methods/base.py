@@ -44,7 +44,7 @@ class Method(ABC):
     pattern: str = "weight"
     """What is kept or dropped together: ``weight``, ``filter``, ``fan-in``, blocks (``4x1``) or N:M (``2:4``).
 
-    N:M gives every layer the same density, whatever ``scope`` and ``distribution`` say.
+    N:M gives every layer the same density, whatever ``distribution`` says.
     """
 
     takes_pattern: ClassVar[bool] = False

@@ -48,4 +48,4 @@ class DPF(Gradual):
         return FedBackWeights(layers)
 
     def update(self, net: SparseNet, clock: Clock) -> None:
-        net.reselect(self.target(clock), hidden_magnitude, self.share)
+        net.reselect(self.target(clock), hidden_magnitude, self.among_layers)

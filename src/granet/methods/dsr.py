@@ -20,7 +20,7 @@ from granet.scores import magnitude, random_elsewhere
     paper="Mostafa & Wang 2019, arXiv 1902.05967",
     score="magnitude, below one threshold",
     growth="random",
-    shares="then by survivors",
+    distributed="then by survivors",
     sparse_to_sparse=True,
 )
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from granet.checks import check_choice, check_share
 from granet.clock import Clock, Time
-from granet.distributions import Distribution, Uniform
+from granet.distributions import PRUNING_DISTRIBUTIONS, Distribution, Uniform
 from granet.methods.base import Method, end_step, periodic, register, shorter_period
 from granet.net import SparseNet
 from granet.schedules import cubic
@@ -27,16 +27,16 @@ class Gradual(Method):
     start: Time = 0
     prune_end: Time = "50%"
     every: Time = 1000
-    scope: str = "global"
+    distribution: str = "global"
     """``"global"`` ranks all layers together; ``"uniform"`` gives every layer the same sparsity."""
     last_density: float = 0.2
-    """Under the uniform scope, the last layer is never thinner than this."""
+    """Under the uniform distribution, the last layer is never thinner than this."""
     dense_first: bool = False
-    """Under the uniform scope, keep the first layer dense."""
+    """Under the uniform distribution, keep the first layer dense."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("scope", self.scope, ("global", "uniform"))
+        check_choice("distribution", self.distribution, PRUNING_DISTRIBUTIONS)
         check_share("last_density", self.last_density)
         if self.dense_first and ":" in self.pattern:
             raise ValueError(
@@ -45,14 +45,14 @@ class Gradual(Method):
             )
 
     @property
-    def share(self) -> Distribution | None:
-        """How layers share the budget: None when they are ranked together."""
-        return None if self.scope == "global" else Uniform(self.last_density, self.dense_first)
+    def among_layers(self) -> Distribution | None:
+        """The distribution as a function: None when all layers are ranked together."""
+        return None if self.distribution == "global" else Uniform(self.last_density, self.dense_first)
 
     def begin(self, net: SparseNet) -> None:
         """Start dense. A final sparsity that the layers cannot reach is refused now, not in the middle of training."""
-        if self.share is not None:
-            net.shares(self.sparsity, self.share)
+        if self.among_layers is not None:
+            net.shares(self.sparsity, self.among_layers)
 
     def target(self, clock: Clock) -> float:
         period = clock.steps(self.every)
@@ -104,4 +104,4 @@ class GMP(Gradual):
         return PRUNE_SCORES[self.score]
 
     def update(self, net: SparseNet, clock: Clock) -> None:
-        net.prune_to(self.target(clock), self.prune_score, self.share)
+        net.prune_to(self.target(clock), self.prune_score, self.among_layers)

@@ -23,7 +23,7 @@ from granet.weights import SparseLayer
     paper="Zhu & Gupta 2017, arXiv 1710.01878; Gale et al. 2019, arXiv 1902.09574",
     score="magnitude of the hidden weights",
     growth="magnitude of the hidden weights, which are not trained",
-    shares="the first layer dense",
+    distributed="the first layer dense",
     cost="a second copy of the weights",
     dense_to_sparse=True,
 )
@@ -37,7 +37,7 @@ class GMPOriginal(Gradual):
     ours: the papers choose them for each network.
     """
 
-    scope: str = "uniform"
+    distribution: str = "uniform"
     dense_first: bool = True
 
     hidden: ClassVar[bool] = True
@@ -48,6 +48,6 @@ class GMPOriginal(Gradual):
 
     def update(self, net: SparseNet, clock: Clock) -> None:
         if clock.step <= clock.steps(self.prune_end):
-            net.reselect(self.target(clock), hidden_magnitude, self.share)
+            net.reselect(self.target(clock), hidden_magnitude, self.among_layers)
         else:  # masks are fixed from here on, unless an update that was skipped must be made up for
-            net.prune_to(self.target(clock), hidden_magnitude, self.share)
+            net.prune_to(self.target(clock), hidden_magnitude, self.among_layers)

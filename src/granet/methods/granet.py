@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from granet.checks import check_choice, check_ratio, check_share
 from granet.clock import Clock
-from granet.distributions import distribution
+from granet.distributions import DISTRIBUTIONS, distribution
 from granet.methods.base import register
 from granet.methods.by_gradient import GrowsByGradient
 from granet.methods.gmp import GMP
@@ -20,7 +20,7 @@ from granet.scores import gradient, magnitude
     paper="Liu et al. 2021, arXiv 2106.10404",
     score="magnitude or LAMP",
     growth="gradient",
-    shares="a sparse start by ERK",
+    distributed="a sparse start by ERK",
     cost="a copy of the gradients on update steps",
     dense_to_sparse=True,
     sparse_to_sparse=True,
@@ -37,8 +37,8 @@ class GraNet(GrowsByGradient, GMP):
     """
 
     initial_sparsity: float = 0.0
-    distribution: str | None = None
-    """How the random start shares its weights among layers; by default ERK, or uniform under the uniform scope."""
+    initial_distribution: str | None = None
+    """That of the random start; by default ERK, or uniform where ``distribution`` is."""
     regrow: float = 0.5
     regrow_end: float = 0.005
 
@@ -51,10 +51,9 @@ class GraNet(GrowsByGradient, GMP):
             raise ValueError(
                 f"initial_sparsity={self.initial_sparsity!r}: must not be above the final sparsity={self.sparsity!r}"
             )
-        if self.distribution is not None:
-            distribution(self.distribution)
-            if self.scope == "uniform":
-                check_choice("distribution", self.distribution, ("uniform",))  # a layer cannot grow denser again
+        if self.initial_distribution is not None:
+            allowed = ("uniform",) if self.distribution == "uniform" else tuple(DISTRIBUTIONS)
+            check_choice("initial_distribution", self.initial_distribution, allowed)  # layers never grow denser again
 
     @property
     def sparsity_at_start(self) -> float:
@@ -63,10 +62,10 @@ class GraNet(GrowsByGradient, GMP):
     def begin(self, net: SparseNet) -> None:
         super().begin(net)
         if self.initial_sparsity > 0:
-            net.sprout(self.initial_sparsity, self.share or distribution(self.distribution or "erk"))
+            net.sprout(self.initial_sparsity, self.among_layers or distribution(self.initial_distribution or "erk"))
 
     def update(self, net: SparseNet, clock: Clock) -> None:
-        net.prune_to(self.target(clock), self.prune_score, self.share)  # Eq. 1
+        net.prune_to(self.target(clock), self.prune_score, self.among_layers)  # Eq. 1
         if clock.step < clock.total():  # weights grown after the last step would never be trained
             net.zero_pruned()
             net.regenerate(self.regrow_ratio(clock), drop=magnitude, grow=gradient)  # Eq. 2 and 3

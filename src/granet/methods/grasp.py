@@ -15,7 +15,7 @@ from granet.scores import given, in_order
     "grasp",
     paper="Wang et al. 2020, arXiv 2002.07376",
     score="w * (Hessian * gradient), signed",
-    shares="global",
+    distributed="global",
     cost="`batch_count` gradients and Hessian products, before training",
     before_training=True,
 )

@@ -17,7 +17,7 @@ from granet.scores import magnitude
     "gs",
     paper="Han et al. 2015, arXiv 1506.02626; as named in Liu et al. 2021, arXiv 2106.10404",
     score="magnitude",
-    shares="global",
+    distributed="global",
     dense_to_sparse=True,
 )
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from granet.net import SparseNet
     "lrr",
     paper="Renda et al. 2020, arXiv 2003.02389",
     score="magnitude in the first run",
-    shares="global",
+    distributed="global",
     cost="a first run",
 )
 @dataclass(frozen=True, kw_only=True)

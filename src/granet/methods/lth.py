@@ -17,7 +17,7 @@ from granet.scores import given
     "lth",
     paper="Frankle & Carbin 2019, arXiv 1803.03635",
     score="magnitude in the first run",
-    shares="global",
+    distributed="global",
     cost="a first run",
 )
 @dataclass(frozen=True, kw_only=True)

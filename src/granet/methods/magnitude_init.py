@@ -14,7 +14,7 @@ from granet.scores import magnitude
     "magnitude-init",
     paper="Frankle et al. 2021, arXiv 2009.08576",
     score="magnitude",
-    shares="global",
+    distributed="global",
     before_training=True,
 )
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from granet.methods.lrr import LRR
     "one-shot",
     paper="Han et al. 2015, arXiv 1506.02626",
     score="magnitude in the first run",
-    shares="global",
+    distributed="global",
     cost="a first run",
 )
 @dataclass(frozen=True, kw_only=True)

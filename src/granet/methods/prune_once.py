@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from granet.checks import check_choice, check_rate
 from granet.clock import Clock
+from granet.distributions import PRUNING_DISTRIBUTIONS, PruningDistribution
 from granet.methods.base import Method, register
-from granet.net import Scope, SparseNet
+from granet.net import SparseNet
 from granet.scores import gradient, magnitude
 
 PAPER = "Liu et al. 2021, arXiv 2106.10404"
@@ -33,7 +34,7 @@ class PruneOnce(Method):
     """Has no effect here: ``rate`` decides."""
     rate: float = 0.5
     """Share of the weights left that are pruned, in (0, 1)."""
-    scope: Scope = "global"
+    distribution: PruningDistribution = "global"
     """``"global"`` ranks all layers together; ``"uniform"`` prunes the same share of each layer."""
 
     takes_pattern: ClassVar[bool] = True
@@ -42,7 +43,7 @@ class PruneOnce(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rate("rate", self.rate)
-        check_choice("scope", self.scope, ("global", "uniform"))
+        check_choice("distribution", self.distribution, PRUNING_DISTRIBUTIONS)
 
     @property
     def has_target(self) -> bool:
@@ -52,7 +53,7 @@ class PruneOnce(Method):
         net.probe.finite({layer.name: layer.weight for layer in net.layers}, "model")
         net.keep_nonzero()
         left = net.counts
-        net.prune_share(self.rate, magnitude, self.scope)
+        net.prune_share(self.rate, magnitude, self.distribution)
         net.memory["pruned"] = left - net.counts
 
 

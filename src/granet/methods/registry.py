@@ -33,8 +33,8 @@ class MethodInfo:
     """What decides which weights stay."""
     growth: str = ""
     """What decides which weights return, where any do."""
-    shares: str = ""
-    """How layers share the weights, beyond what the defaults of ``scope`` and ``distribution`` say."""
+    distributed: str = ""
+    """How layers share the weights, beyond what the default of the field ``distribution`` says."""
     knob: str = ""
     """What sets the sparsity, if the method does not end at the one asked for."""
     cost: str = ""
@@ -57,10 +57,11 @@ class MethodInfo:
     @property
     def distribution(self) -> str:
         """How layers share the weights by default."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self.cls)}
-        name = str(defaults.get("scope") or defaults.get("distribution") or "")
-        shown = name.upper() if name in ("er", "erk") else name
-        return ", ".join(part for part in (shown, self.shares) if part)
+        default = next(
+            (str(field.default) for field in dataclasses.fields(self.cls) if field.name == "distribution"), ""
+        )
+        shown = default.upper() if default in ("er", "erk") else default
+        return ", ".join(part for part in (shown, self.distributed) if part)
 
     @property
     def exact_target(self) -> bool:

@@ -44,7 +44,7 @@ class SparseMomentum(SparseToSparse):
     paper="Dettmers & Zettlemoyer 2019, arXiv 1907.04840",
     score="magnitude",
     growth="momentum",
-    shares="then by momentum",
+    distributed="then by momentum",
     cost="one float per weight, a copy of the gradients on every step",
     sparse_to_sparse=True,
 )

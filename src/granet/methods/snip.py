@@ -15,7 +15,7 @@ from granet.scores import given
     "snip",
     paper="Lee et al. 2019, arXiv 1810.02340",
     score="size of w * gradient",
-    shares="global",
+    distributed="global",
     cost="`batch_count` passes forward and back, before training",
     before_training=True,
 )

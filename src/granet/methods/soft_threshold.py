@@ -25,7 +25,7 @@ from granet.weights import SparseLayer
     paper="Kusupati et al. 2020, arXiv 2002.03231",
     score="magnitude above a threshold",
     growth="magnitude of the hidden weights above the threshold",
-    shares="learned, a threshold for each layer",
+    distributed="learned, a threshold for each layer",
     knob="`s_init`, and weight decay or `s_decay`; down to `sparsity` in `finish()`, if given",
     cost="a second copy of the weights",
     dense_to_sparse=True,

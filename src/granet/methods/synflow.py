@@ -21,7 +21,7 @@ from granet.scores import given
     "synflow",
     paper="Tanaka et al. 2020, arXiv 2006.05467",
     score="w * dR/dw, the flow through it",
-    shares="global",
+    distributed="global",
     cost="100 data-free passes in float64, before training",
     before_training=True,
 )

@@ -25,7 +25,7 @@ from granet.weights import SparseLayer
     paper="Molchanov et al. 2017, arXiv 1701.05369",
     score="signal to noise",
     growth="signal to noise, until `finish()`",
-    shares="learned, one threshold for all layers",
+    distributed="learned, one threshold for all layers",
     knob="`kl_scale`; exact in `finish()` if `sparsity` is given",
     cost="twice the trained weights, a second pass through every layer",
     dense_to_sparse=True,

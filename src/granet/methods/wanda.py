@@ -23,7 +23,7 @@ from granet.weights import SparseLayer
     "wanda",
     paper="Sun et al. 2023, arXiv 2306.11695",
     score="size of w times the norm of its input",
-    shares="the same for every output",
+    distributed="the same for every output",
     cost="a first run, a pass forward and the products of each layer on `batch_count` batches",
 )
 @dataclass(frozen=True, kw_only=True)

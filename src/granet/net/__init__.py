@@ -2,6 +2,6 @@
 
 from granet.net.change import Change
 from granet.net.pattern_net import make_net
-from granet.net.sparse_net import Scope, SparseNet
+from granet.net.sparse_net import SparseNet
 
-__all__ = ["Change", "Scope", "SparseNet", "make_net"]
+__all__ = ["Change", "SparseNet", "make_net"]

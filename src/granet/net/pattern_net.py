@@ -93,9 +93,9 @@ class GroupNet(PatternNet[Groups]):
     """N:M, or constant fan-in: pruning thins all groups of a layer alike."""
 
     @torch.no_grad()
-    def prune_to(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
+    def prune_to(self, sparsity: float, score: Score, distribution: Distribution | None = None) -> None:
         # N:M leaves the layers nothing to share: all get the same density.
-        super().prune_to(sparsity, score, Uniform() if self.pattern.keep else scope)
+        super().prune_to(sparsity, score, Uniform() if self.pattern.keep else distribution)
 
     @torch.no_grad()
     def regenerate(

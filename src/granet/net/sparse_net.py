@@ -8,21 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 from statistics import fmean
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from granet.distributions import Distribution, counts, kept, layer_densities
+from granet.distributions import Distribution, PruningDistribution, counts, kept, layer_densities
 from granet.net.division import divide, nearest_multiple
 from granet.net.proposal import ProposedMasks, flat_copies
 from granet.scores import Score, magnitude, random
 from granet.selection import fill
 from granet.tensors.row import nonzero
 from granet.tensors.transfer import to_device
-
-Scope = Literal["global", "uniform"]
-"""Whether pruning ranks all layers together, or each one alone."""
 
 
 class SparseNet(ProposedMasks):
@@ -34,18 +30,18 @@ class SparseNet(ProposedMasks):
         self.prune_to(sparsity, random, distribution)
 
     @torch.no_grad()
-    def prune_to(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
+    def prune_to(self, sparsity: float, score: Score, distribution: Distribution | None = None) -> None:
         """Keep the active weights with the largest scores, so that the net has this sparsity.
 
-        ``scope`` says how the layers share what is kept; None ranks all layers together (global pruning). A net that is
-        sparser already is left as it is.
+        ``distribution`` says how the layers share what is kept; None ranks all layers together (global pruning). A net
+        that is sparser already is left as it is.
         """
         before = self.counts
         ranking = self._begin_thinning(score)
-        if scope is None:
+        if distribution is None:
             budget = ranking.global_counts(self._left_by(sparsity), self._floors)
         else:
-            shares = self.of_movable(to_device(self.shares(sparsity, scope), self.device))
+            shares = self.of_movable(to_device(self.shares(sparsity, distribution), self.device))
             # A share may be rounded to more than its layer has left; the other layers then keep the difference.
             budget = nearest_multiple(fill(torch.minimum(shares, before), before, shares.sum()), self.quanta)
         self.counts = torch.where(self.accept, budget, before)
@@ -58,9 +54,9 @@ class SparseNet(ProposedMasks):
         self.counts = nonzero(self._scores(magnitude), self.device) * self._unit_sizes
 
     @torch.no_grad()
-    def prune_share(self, rate: float, score: Score, scope: Scope) -> None:
+    def prune_share(self, rate: float, score: Score, distribution: PruningDistribution) -> None:
         """Switch off ``rate`` of the weights that are left: of all layers together (global), or of each (uniform)."""
-        if scope == "uniform":
+        if distribution == "uniform":
             self.drop_share(rate, score, torch.round)
             return
         left = int(self.counts.sum())
@@ -74,7 +70,7 @@ class SparseNet(ProposedMasks):
         return {layer.name: mask.view(layer.weight.shape) for layer, mask in pairs}
 
     @torch.no_grad()
-    def reselect(self, sparsity: float, score: Score, scope: Distribution | None = None) -> None:
+    def reselect(self, sparsity: float, score: Score, distribution: Distribution | None = None) -> None:
         """As :meth:`prune_to`, but every weight is a candidate: one that was switched off may return.
 
         ``pruned`` grows by the decrease in active weights, ``regrown`` by the number that returned.
@@ -84,7 +80,7 @@ class SparseNet(ProposedMasks):
         for mask in self._proposed:
             mask |= self.accept.to(mask.device)
         self.counts = counts + self.room * self.accept
-        self.prune_to(sparsity, score, scope)
+        self.prune_to(sparsity, score, distribution)
         self._finish_thinning()
         self.pruned = pruned + counts.sum() - self.counts.sum()
         came = nonzero((mask & ~before for mask, before in zip(self._proposed, masks, strict=True)), self.device)

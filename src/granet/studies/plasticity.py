@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from granet.checks import check_choice, check_count, check_items, check_rate, check_share
+from granet.distributions import PRUNING_DISTRIBUTIONS
 from granet.methods import DENSE, Static
 from granet.methods.prune_once import PruneOnce
 from granet.sparsifier import sparsify
@@ -35,7 +36,7 @@ REGENERATION = {"without": "prune-once", "with": "prune-regrow"}
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("checkpoints", "seeds"), ((int,), "whole numbers")),
     **dict.fromkeys(("sparsities", "rates"), ((int, float), "numbers")),
-    **dict.fromkeys(("scopes", "measures"), ((str,), "text")),
+    **dict.fromkeys(("distributions", "measures"), ((str,), "text")),
 }
 """What the fields of a study that are lists hold."""
 
@@ -54,7 +55,7 @@ class Study:
     """Pruning rates, shares of the weights that are left."""
     continue_epochs: int = 30
     """k, the epochs of continued training at the learning rate of the moment."""
-    scopes: tuple[str, ...] = ("global",)
+    distributions: tuple[str, ...] = ("global",)
     """Whether layers are pruned together (``global``) or each alone (``uniform``)."""
     pattern: str = "weight"
     """``weight``, or ``filter`` for structured pruning."""
@@ -75,8 +76,8 @@ class Study:
         PruneOnce(rate=self.rates[0], pattern=self.pattern)  # it checks the pattern
         for sparsity in self.sparsities:
             check_share("sparsities", sparsity)
-        for scope in self.scopes:
-            check_choice("scopes", scope, ("global", "uniform"))
+        for distribution in self.distributions:
+            check_choice("distributions", distribution, PRUNING_DISTRIBUTIONS)
         for measure in self.measures:
             check_choice("measures", measure, MEASURES)
         last = self.recipe.scheduled_epochs
@@ -112,11 +113,11 @@ class Study:
     def branches(self) -> list[Branch]:
         """All continuations; those of an early epoch, the longest, come first."""
         return [
-            Branch(self, seed, epoch, measure, scope, sparsity, rate, regeneration)
+            Branch(self, seed, epoch, measure, distribution, sparsity, rate, regeneration)
             for seed in self.seeds
             for epoch in sorted(self.checkpoints)
             for measure in self.measures
-            for scope in self.scopes
+            for distribution in self.distributions
             for sparsity in self.sparsities
             for rate in self.rates
             for regeneration in REGENERATION
@@ -139,7 +140,7 @@ class Branch:
     seed: int
     epoch: int
     measure: str
-    scope: str
+    distribution: str
     sparsity: float
     """Of the trunk."""
     rate: float
@@ -155,7 +156,7 @@ class Branch:
         return dataclasses.replace(
             self.trunk,
             method=REGENERATION[self.regeneration],
-            method_fields={"rate": self.rate, "scope": self.scope} | self.study._pattern,
+            method_fields={"rate": self.rate, "distribution": self.distribution} | self.study._pattern,
             parent=run_name(self.trunk),
             keep=(),
             branch_epoch=self.epoch,

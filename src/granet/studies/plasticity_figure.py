@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 TITLES = {"plasticity": "Pruning plasticity", "final": "Final performance gap"}
 
 
-def title(study: Study, measure: str, scope: str) -> str:
+def title(study: Study, measure: str, distribution: str) -> str:
     """What a figure shows, in words."""
     kind = {"weight": "weights", "filter": "filters"}.get(study.pattern, study.pattern)
     unit = "epoch" if study.continue_epochs == 1 else "epochs"
     how = f"{study.continue_epochs} {unit} on" if measure == "plasticity" else "trained to the end"
-    return f"{TITLES[measure]}, {how}: {study.recipe.model} on {study.recipe.data}, {scope} pruning of {kind}"
+    return f"{TITLES[measure]}, {how}: {study.recipe.model} on {study.recipe.data}, {distribution} pruning of {kind}"
 
 
 def size(study: Study) -> tuple[float, float]:
@@ -37,7 +37,7 @@ def size(study: Study) -> tuple[float, float]:
 
 
 def paint(figure: Figure, study: Study, points: Sequence[Point], drops: Sequence[int]) -> None:
-    """Draw the points of one measure and scope on an empty figure."""
+    """Draw the points of one measure and distribution on an empty figure."""
     from matplotlib.lines import Line2D
 
     grid = figure.subplots(2, len(study.sparsities), sharex=True, sharey=True, squeeze=False)

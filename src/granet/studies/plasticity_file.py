@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from granet.files import read_toml
+from granet.methods import former_names
 from granet.studies.plasticity import Study
 from granet.studies.spec import runs_at_once
 from granet.training.recipe import Recipe
@@ -37,6 +38,7 @@ def read_study(path: Path) -> tuple[Study, int | None]:
 
 
 def _study(path: Path, table: dict[str, Any]) -> Study:
+    table = former_names.renamed(former_names.STUDY, table)
     known = _STUDY | _RECIPE | {"recipe", "packed"}
     for key in table:
         if key in _SET_BY_STUDY:

@@ -34,19 +34,20 @@ def page(study: Study, points: Sequence[Point], drops: Sequence[int]) -> str:
     ]
     for measure in study.measures:
         parts.append(f"<h2>{escape(TITLES[measure])}</h2>")
-        for scope in study.scopes:
-            chosen = [point for point in points if (point.measure, point.scope) == (measure, scope)]
-            parts.append(_section(study, measure, scope, chosen, drops))
+        for distribution in study.distributions:
+            chosen = [point for point in points if (point.measure, point.distribution) == (measure, distribution)]
+            parts.append(_section(study, measure, distribution, chosen, drops))
     return document(f"granet plasticity: {study.recipe.model} on {study.recipe.data}", "\n".join(parts))
 
 
-def _section(study: Study, measure: str, scope: str, points: Sequence[Point], drops: Sequence[int]) -> str:
-    caption = f"{title(study, measure, scope)}. {_MEANING[measure].format(k=study.continue_epochs)}"
+def _section(study: Study, measure: str, distribution: str, points: Sequence[Point], drops: Sequence[int]) -> str:
+    caption = f"{title(study, measure, distribution)}. {_MEANING[measure].format(k=study.continue_epochs)}"
     described = f"{caption} The numbers are in the table below."
     drawn = partial(paint, study=study, points=points, drops=drops)
-    drawing = svg_figure(drawn, size(study), f"{measure}-{scope}", described)
+    drawing = svg_figure(drawn, size(study), f"{measure}-{distribution}", described)
     rows = [_row(study, *key, line) for key, line in lines(study, points).items()]
-    return figure(drawing, caption) + table(f"{title(study, measure, scope)}, in points, by epoch of pruning", rows)
+    heading = f"{title(study, measure, distribution)}, in points, by epoch of pruning"
+    return figure(drawing, caption) + table(heading, rows)
 
 
 def _row(study: Study, sparsity: float, regeneration: str, rate: float, line: Mapping[int, float]) -> dict[str, Cell]:

@@ -24,7 +24,7 @@ class Point:
     model: str
     pattern: str
     measure: str
-    scope: str
+    distribution: str
     pretrained_sparsity: float
     pruning_rate: float
     regeneration: str
@@ -65,7 +65,7 @@ def point_of(branch: Branch, out: Path) -> Point:
         model=branch.trunk.model,
         pattern=branch.study.pattern,
         measure=branch.measure,
-        scope=branch.scope,
+        distribution=branch.distribution,
         pretrained_sparsity=branch.sparsity,
         pruning_rate=branch.rate,
         regeneration=branch.regeneration,

@@ -138,7 +138,7 @@ def _table(study: Study, points: Sequence[Point]) -> str:
 
 
 def _title(study: Study) -> str:
-    return title(study, study.measures[0], study.scopes[0])
+    return title(study, study.measures[0], study.distributions[0])
 
 
 def _line(sparsity: float, seed: int, what: str, ours: str | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from granet.files import read_json, write_text
 from granet.locks import locked
+from granet.methods import former_names
 from granet.training.recipe import Recipe
 from granet.training.records import best_on_test, largest_fall
 from granet.training.rundir import LAYERS, UPDATES, RunDir, read_lines
@@ -122,7 +123,7 @@ def read_results(folder: Path) -> dict[str, dict[str, str]]:
                 problem = f"run={row['run']!r} must stand in the results once; {found[row['run']]['file']} has it too"
             if problem is not None:
                 raise ValueError(f"results={str(folder)!r}: {path.name}, line {line}: {problem}")
-            found[row["run"]] = row | {"file": path.name}
+            found[row["run"]] = former_names.renamed(former_names.COLUMNS, row) | {"file": path.name}
     return found
 
 

@@ -29,7 +29,7 @@ GENTLE: Settings = {"every": 250, "regrow": 0.2}
 """Four times as many updates, each regrowing less."""
 LAMP: Settings = {"score": "lamp"}
 DENSE_RUN: Settings = {"method": "dense"}
-UNIFORM: Settings = {"scope": "uniform"}
+UNIFORM: Settings = {"distribution": "uniform"}
 FIRST_DENSE: Settings = {**UNIFORM, "dense_first": True}
 
 

@@ -28,7 +28,7 @@ _JUMP = 0.05
     "sis",
     paper="Verma & Pesquet 2021, https://sagarverma.github.io/compression",
     score="l1 norm, with the outputs kept",
-    shares="one tolerance for all layers",
+    distributed="one tolerance for all layers",
     knob="exact with `sparsity`, or `tolerance`",
     cost="a first run, the layers' inputs on 4 batches, 120 passes through each for every tolerance tried",
 )
