@@ -62,7 +62,7 @@ def save(
     """
     if dtype not in (None, torch.bfloat16):
         raise ValueError(f"dtype={dtype!r}: must be torch.bfloat16, or None to keep every bit")
-    cure = "; the sparsifier's remove() makes it so, as finish() does for vd; multiply a moving average by masks"
+    cure = "; sparsifier.apply_to(model) makes it so, also in an average of weights, and finish() for vd"
     masks = given_masks(sparsifier, masks)
     _check_order(model, "granet.save(model, path, sparsifier)")
     state = model_state(model)

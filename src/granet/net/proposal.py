@@ -39,6 +39,7 @@ class ProposedMasks:
         self._quanta = [1] * len(self.layers)
         self.active = to_device([layer.numel for layer in self.layers], self.device)
         """Active weights of each layer, as committed."""
+        self._index: Tensor | None = None
         self.memory: dict[str, Tensor] = {}
         """What the method keeps between updates about the net as a whole."""
         self.start: Mapping[str, Tensor] | None = None

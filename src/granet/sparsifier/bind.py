@@ -68,8 +68,8 @@ def sparsify(
     clock = Clock(0, total_steps, steps_per_epoch)
     followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else None
     probe = Probe(method_name(method), model, layers, batches, loss, trained)
-    sparsifier = Sparsifier(layers, optimizer, method, clock, floor, probe, followers, state)
-    sparsifier.coverage = coverage_of(model, layers, include, exclude)
-    if sparsifier.coverage.surprise:
-        warnings.warn(f"granet: {sparsifier.coverage.surprise}", stacklevel=2)
+    coverage = coverage_of(model, layers, include, exclude)
+    sparsifier = Sparsifier(layers, optimizer, method, clock, floor, probe, followers, state, coverage)
+    if coverage.surprise:
+        warnings.warn(f"granet: {coverage.surprise}", stacklevel=2)
     return sparsifier

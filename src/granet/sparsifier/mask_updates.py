@@ -125,7 +125,7 @@ class MaskUpdates:
 
     def _tell_of_still_layers(self) -> None:
         still = [layer.name for layer in self._net.layers if not layer.has_gradient]
-        self._say_once(
+        self.say_once(
             still,
             f"{still[0]}{and_more(still)}: no gradient at a mask update; such masks are left as they are, and where "
             "there is one budget for all layers, the others make up for it, down to one weight each; sparsify with "
@@ -140,22 +140,31 @@ class MaskUpdates:
         """Warn of updates that the device skipped and of layers that fell to their floor, as far as is known by now."""
         for record in self.history.arrived():
             if record.skipped:
-                self._say_once(
+                self.say_once(
                     ["finite"], f"step {record.step}: a gradient is not finite, so this mask update is skipped"
                 )
                 continue
             counts = zip(self._net.layers, record.active, strict=True)
             if fallen := [layer for layer, active in counts if self._fell(layer, active)]:
-                self._say_once(
+                self.say_once(
                     [f"floor {layer.name}" for layer in fallen],
-                    f"step {record.step}: {fallen[0].name}{and_more(fallen)}: only the {self._net.floor_of(fallen[0])} "
-                    "weights of the floor are left; a larger floor=, or exclude=, spares a layer",
+                    f"step {record.step}: {fallen[0].name}{and_more(fallen)}: only what its floor keeps is left, "
+                    f"{self._net.floor_of(fallen[0])} of {fallen[0].numel}; a larger floor=, or exclude=, spares it",
                 )
 
     def _fell(self, layer: SparseLayer, active: int) -> bool:
         return active <= self._net.floor_of(layer) < layer.numel
 
-    def _say_once(self, topics: Sequence[str], message: str) -> None:
+    def warn_of_early_end(self, clock: Clock) -> None:
+        asked = self._method.sparsity
+        if self._method.has_target and self.steps and clock.step < self.steps[-1] and self.target < asked:
+            self.say_once(
+                ["end"],
+                f"training ends at step {clock.step}, before the last update at step {self.steps[-1]}: its masks are "
+                f"at sparsity {self.target:.4g} and were asked for {asked:.4g}",
+            )
+
+    def say_once(self, topics: Sequence[str], message: str) -> None:
         """Warn, unless there was a warning about all these topics before."""
         if not self._said.issuperset(topics):
             self._said.update(topics)

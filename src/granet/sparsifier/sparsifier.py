@@ -8,9 +8,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from granet.account import Summary, ZeroCheck, check_zeros, named_alike, zero_by
 from granet.clock import Clock
 from granet.hidden import Hidden, drop_emptied
 from granet.methods import Method
@@ -55,12 +56,14 @@ class Sparsifier:
         probe: Probe,
         followers: Followers | None,
         state: Mapping[str, Any] | None,
+        coverage: Coverage,
     ) -> None:
         updates = method.updates(clock)
         check_held(optimizer, layers)
         check_free(layers)
         self.method = method
-        self._model = probe.model
+        self.coverage = coverage
+        """The share of the model's parameters that is sparse weights, and the large matrices outside."""
         self._optimizer = optimizer
         self._layers = {layer.name: layer for layer in layers}
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
@@ -141,6 +144,58 @@ class Sparsifier:
         """What is trained behind the weights now, if anything is."""
         return self._steps.hidden
 
+    # What is told of it.
+
+    def __repr__(self) -> str:
+        return str(self._summary())
+
+    def _repr_html_(self) -> str:
+        return self._summary().html()
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row for each sparse weight: name, shape, numel, active, sparsity; ``pandas.DataFrame`` takes it."""
+        return list(self._summary().rows)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the density of each layer, with matplotlib, and the sparsity after each update; returns the axes."""
+        return self._summary().plot(axes)
+
+    def _summary(self) -> Summary:
+        active = self.active
+        rows = [
+            {"name": name, "shape": tuple(layer.weight.shape), "numel": layer.numel, "active": active[name]}
+            | {"sparsity": (layer.numel - active[name]) / layer.numel}
+            for name, layer in self._layers.items()
+        ]
+        return Summary(
+            method=repr(self.method),
+            step=self.step,
+            total_steps=self._steps.clock.total_steps,
+            sparsity=(self._net.numel - sum(active.values())) / self._net.numel,
+            target=self.target_sparsity,
+            final=self.method.sparsity if self.method.has_target else None,
+            coverage=self.coverage,
+            rows=rows,
+            updates=[(record.step, record.achieved) for record in self.history],
+        )
+
+    def check(self, model: nn.Module | None = None) -> ZeroCheck:
+        """Count the zeros that are really there, in this model or another one with the same parameters.
+
+        The result is false if a weight is not zero though its mask says so, as in an average of weights (EMA, SWA), in
+        a model that another optimizer trained on or whose weights were loaded from another moment.
+        """
+        masks = self.in_use
+        return check_zeros(self._zeros.parameters if model is None else named_alike(model, masks), masks, self._layers)
+
+    def apply_to(self, model: nn.Module) -> None:
+        """Zero the inactive weights of another model with the same parameters, such as an average of this one's."""
+        zero_by(named_alike(model, self.in_use), self.in_use)
+
+    def _warn_of_strays(self) -> None:
+        if self._steps.in_line and not (found := self.check()):
+            self._updates.say_once(list(found.stray), f"{found}; sparsifier.apply_to(model) makes them zero")
+
     # In training.
 
     def mask_gradients(self) -> None:
@@ -163,6 +218,7 @@ class Sparsifier:
         Random masks are a function of seed, layer and step, so these are the whole state of the random numbers. Only
         the noise of ``vd`` comes from torch's generator, like dropout's: to continue bit for bit, save its state too.
         """
+        self._warn_of_strays()
         return write_state(
             self.method,
             self._steps.clock,
@@ -198,22 +254,37 @@ class Sparsifier:
         number of groups.
         """
         self._steps.write_what_is_due()
+        self._warn_of_strays()
+        self._updates.warn_of_early_end(self._steps.clock)
         self._steps.end_hidden()
+
+    def __enter__(self) -> Sparsifier:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """:meth:`remove`; after an exception only unhook, since training did not come to its end."""
+        if error is None:
+            self.remove()
+        else:
+            self._unhook()
 
     def remove(self) -> None:
         """Unhook from the optimizer; the weights stay sparse. Calls :meth:`finish` first."""
         try:
             self.finish()
         finally:
-            self._steps.drop_hidden()  # also where it could not be finished
-            drop_emptied(self._optimizer)
-            if self._hooks is not None:
-                self._zeros.write()  # other weights may have been loaded
-                self._updates.forget_gradients()
-                self._hooks.remove()
-                self._hooks = None
-                for layer in self._layers.values():
-                    _holders.pop(id(layer.weight), None)
+            self._unhook()
+
+    def _unhook(self) -> None:
+        self._steps.drop_hidden()  # also where it could not be finished
+        drop_emptied(self._optimizer)
+        if self._hooks is not None:
+            self._zeros.write()  # other weights may have been loaded
+            self._updates.forget_gradients()
+            self._hooks.remove()
+            self._hooks = None
+            for layer in self._layers.values():
+                _holders.pop(id(layer.weight), None)
 
     def _hook(self) -> StepHooks:
         _holders.update((id(layer.weight), self) for layer in self._layers.values())

@@ -155,6 +155,11 @@ class Steps:
             self._zeros.write()
 
     @property
+    def in_line(self) -> bool:
+        """Whether weights are zero wherever masks say so, as far as it is up to this."""
+        return not self._due and (self.hidden is None or self.hidden.shows_zeros)
+
+    @property
     def _held(self) -> Held:
         return self.updates.held(self.clock)
 

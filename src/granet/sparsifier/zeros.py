@@ -39,6 +39,11 @@ class Zeros:
         """Name to mask of every parameter that has zeros."""
         return {layer.name: layer.mask for layer in self._layers}
 
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """Name to every parameter that has zeros."""
+        return {layer.name: layer.weight for layer in self._layers}
+
     def mask_gradients(self, masked: bool) -> None:
         """Zero the gradients of inactive weights; ``masked`` says that this is done already for the layers."""
         if masked and self._followers is None:

@@ -1,0 +1,70 @@
+"""Zeros counted where they are, and put where masks say they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from granet.masking import zero_inactive
+from granet.weights import matched
+
+
+@dataclass(frozen=True)
+class ZeroCheck:
+    """The zeros of the sparse weights as counted; true if there is one wherever a mask says so."""
+
+    zeros: int
+    numel: int
+    stray: dict[str, int] = field(default_factory=dict)
+    """Parameter to the number of its elements that are not zero though they should be."""
+
+    @property
+    def sparsity(self) -> float:
+        return self.zeros / self.numel
+
+    def __bool__(self) -> bool:
+        return not self.stray
+
+    def __str__(self) -> str:
+        counted = f"{self.zeros:,} of {self.numel:,} sparse weights are zero ({self.sparsity:.2%})"
+        if not self.stray:
+            return f"{counted}, all that should be"
+        worst = sorted(self.stray.items(), key=lambda one: -one[1])
+        named = ", ".join(f"{name} ({count:,})" for name, count in worst[:6])
+        more = f" and {len(worst) - 6} more" if len(worst) > 6 else ""
+        return f"{counted}; {sum(self.stray.values()):,} are not zero though they should be: {named}{more}"
+
+
+@torch.no_grad()
+def check_zeros(parameters: Mapping[str, Tensor], masks: Mapping[str, Tensor], counted: Collection[str]) -> ZeroCheck:
+    """Compare parameters with their masks; zeros are counted in those whose names are in ``counted``."""
+    counts = [
+        torch.stack([(value == 0).sum(), ((value != 0) & ~masks[name].to(value.device)).sum()]).cpu()
+        for name, value in parameters.items()
+    ]
+    there = dict(zip(parameters, torch.stack(counts).tolist(), strict=True))
+    return ZeroCheck(
+        zeros=sum(zeros for name, (zeros, _) in there.items() if name in counted),
+        numel=sum(value.numel() for name, value in parameters.items() if name in counted),
+        stray={name: stray for name, (_, stray) in there.items() if stray},
+    )
+
+
+def named_alike(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of a model that have these masks, whatever it is wrapped in; ValueError if one is not there."""
+    there = dict(model.named_parameters(remove_duplicate=False))
+    names = matched(masks, there)
+    for name, mask in masks.items():
+        if name not in names:
+            raise ValueError(f"model: {type(model).__name__} has no parameter {name!r}, which is sparse here")
+        if (shape := there[names[name]].shape) != mask.shape:
+            raise ValueError(f"model: {name!r} has shape {list(shape)}; must be {list(mask.shape)}, as here")
+    return {name: there[names[name]] for name in masks}
+
+
+def zero_by(parameters: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> None:
+    """Make zero what these masks say is."""
+    zero_inactive((value, masks[name].to(value.device)) for name, value in parameters.items())
