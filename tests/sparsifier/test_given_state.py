@@ -17,7 +17,7 @@ STEPS, SAVED = 24, 11
 METHODS: dict[str, granet.Method] = {
     "granet": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, prune_end="75%", every=3),
     "granet-dense": granet.GraNet(sparsity=0.9, prune_end="75%", every=3),
-    "granet-mean": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, prune_end="75%", every=3, grow_batches=3),
+    "granet-mean": granet.GraNet(sparsity=0.9, initial_sparsity=0.4, prune_end="75%", every=3, grow_batch_count=3),
     "gmp-filter": granet.GMP(sparsity=0.5, prune_end="75%", every=3, pattern="filter"),
     "rigl-itop": granet.RigLITOP(sparsity=0.8, every=3),
     "deep-r": granet.DeepR(sparsity=0.8, l1=1e-3, noise=0.1, log_every=3),
