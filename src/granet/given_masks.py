@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from granet.weights import plain_name
+from granet.names import plain_name
 
 
 class Masked(Protocol):

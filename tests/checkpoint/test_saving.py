@@ -108,7 +108,7 @@ def test_a_training_whose_weights_are_not_sparse_yet_is_told_what_to_do(tmp_path
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, granet.VD(log_sigma2=-1.0), total_steps=9)
-    with pytest.raises(ValueError, match=r"^masks\['weight'\]: .* outside the mask; .*finish\(\) does for vd; "):
+    with pytest.raises(ValueError, match=r"^masks\['weight'\]: .* outside the mask; .*, and finish\(\) for vd$"):
         granet.save(model, tmp_path / "file", sparsifier)
     sparsifier.finish()
     granet.save(model, tmp_path / "file", sparsifier)
@@ -238,5 +238,5 @@ print(*(name for name in ("safetensors", "rich", "tyro", "matplotlib", "triton")
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     names = ("layout", "mask_codes", "model_state", "packed_file", "safetensors_file")
     parts = ["checkpoint", *(f"checkpoint.{name}" for name in names)]
-    modules = [*parts, "files", "given_masks", "layers", "tensors", "tensors.packing", "tensors.row"]
+    modules = [*parts, "files", "given_masks", "names", "tensors", "tensors.packing", "tensors.row"]
     assert ran.stdout.splitlines() == [" ".join(["12", "2", *(f"granet.{name}" for name in modules)]), ""]

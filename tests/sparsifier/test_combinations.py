@@ -182,7 +182,7 @@ def test_filters_of_a_model_wrapped_for_several_ranks_are_followed(kit: Kit, mon
                 raise ValueError
             return self.module(x)
 
-    monkeypatch.setattr("granet.weights.names.DistributedDataParallel", Wrapper)
+    monkeypatch.setattr("granet.names.DistributedDataParallel", Wrapper)
     model, _, sparsifier = start(
         Wrapper(kit.net()),
         granet.GMP(sparsity=0.5, pattern="filter", distribution="uniform", every=2, prune_end=8),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from granet.masking import zero_inactive
-from granet.weights import matched
+from granet.names import matched
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from granet.checkpoint.safetensors_file import DTYPE_NAMES
-from granet.weights import plain_name
+from granet.names import plain_name
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:

@@ -38,7 +38,7 @@ from granet.checkpoint.mask_codes import MaskCode, decode_mask, encode_mask
 from granet.checkpoint.model_state import first_names, model_state
 from granet.checkpoint.safetensors_file import DTYPE_NAMES, read_bytes, read_header, read_rows, shown, write_file
 from granet.given_masks import Masked, check_masks, given_masks
-from granet.weights import plain_name
+from granet.names import plain_name
 
 _CODE_COST = 16  # the most bytes by which a code lengthens the compressed table
 

@@ -36,8 +36,8 @@ from granet.flop_counting.provenance import Provenance, Weight
 from granet.flop_counting.report import FixedFlops, FlopsReport, LayerFlops
 from granet.given_masks import Masked, given_masks
 from granet.model_inputs import arguments
+from granet.names import plain_name
 from granet.probe.undisturbed import undisturbed
-from granet.weights import plain_name
 
 
 def flops(

@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
 from granet.given_masks import check_masks
-from granet.weights import plain_name
+from granet.names import plain_name
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from granet.error_line import first_line
 from granet.model_inputs import arguments
+from granet.names import plain_name, unwrapped
 from granet.probe.modes import in_mode, uncompiled
 from granet.probe.trained import checked_state
-from granet.weights import SparseLayer, plain_name, unwrapped
+from granet.weights import SparseLayer
 
 Batch = tuple[Any, Any]
 Loss = Callable[[Any, Any], Tensor]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from granet.weights import plain_name
+from granet.names import plain_name
 
 
 def checked_state(method: str, model: nn.Module, trained: Mapping[str, Any] | None) -> dict[str, Tensor]:

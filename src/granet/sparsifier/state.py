@@ -14,11 +14,11 @@ from granet.clock import Clock, in_epochs
 from granet.hidden import Hidden
 from granet.methods import Method, method_name
 from granet.methods.former_names import present
+from granet.names import matched
 from granet.net import SparseNet
 from granet.sparsifier.history import History, UpdateRecord
 from granet.sparsifier.memory import check_memory, make_memory, memory_state
 from granet.tensors.packing import pack_bits, unpack_bits
-from granet.weights import matched
 
 _KEYS = {"method", "step", "seed", "target_sparsity", "shapes", "masks", "history"}
 PLAIN = (bool, int, float, str, type(None))

@@ -6,7 +6,6 @@ from granet.weights.identity import WeightId
 from granet.weights.kinds import linear_maps, register_weights, weights_in
 from granet.weights.layer import SparseLayer, count_active, gradients_of, lay_in_a_row
 from granet.weights.masked import Follower, Masked
-from granet.weights.names import bare_name, matched, plain_name, unwrapped
 from granet.weights.orientation import Orientation
 
 __all__ = [
@@ -16,16 +15,12 @@ __all__ = [
     "Orientation",
     "SparseLayer",
     "WeightId",
-    "bare_name",
     "count_active",
     "coverage_of",
     "find_layers",
     "gradients_of",
     "lay_in_a_row",
     "linear_maps",
-    "matched",
-    "plain_name",
     "register_weights",
-    "unwrapped",
     "weights_in",
 ]

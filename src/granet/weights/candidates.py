@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from granet.names import plain_name
 from granet.weights.kinds import weights_in
-from granet.weights.names import plain_name
 from granet.weights.orientation import Orientation
 
 _ADAPTERS = {"lora_A", "lora_B"}

@@ -28,10 +28,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from granet.masking import zero_inactive
+from granet.names import plain_name, unwrapped
 from granet.patterns import FILTERS
 from granet.sparsifier.filters.channels import trace_channels
 from granet.sparsifier.filters.silence import Flow
-from granet.weights import Follower, Masked, SparseLayer, plain_name, unwrapped, weights_in
+from granet.weights import Follower, Masked, SparseLayer, weights_in
 
 Held = Literal["layers", "outputs", "readers"]
 """How much is held at zero: only the inactive weights of the layers; also what else dropped filters would output, so
