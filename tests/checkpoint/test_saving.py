@@ -238,5 +238,5 @@ print(*(name for name in ("safetensors", "rich", "tyro", "matplotlib", "triton")
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     names = ("layout", "mask_codes", "model_state", "packed_file", "safetensors_file")
     parts = ["checkpoint", *(f"checkpoint.{name}" for name in names)]
-    modules = [*parts, "files", "given_masks", "names", "tensors", "tensors.packing", "tensors.row"]
+    modules = [*parts, "files", "given_masks", "names", "tensors", "tensors.packing"]
     assert ran.stdout.splitlines() == [" ".join(["12", "2", *(f"granet.{name}" for name in modules)]), ""]
