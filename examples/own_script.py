@@ -75,6 +75,7 @@ for epoch in range(first_epoch, EPOCHS):
         torch.save({"epoch": epoch, **{name: part.state_dict() for name, part in parts.items()}}, file)
     os.replace(file.name, CHECKPOINT)
     print(f"epoch {epoch:2}  loss {loss.item():.3f}  sparsity {sparsifier.sparsity:.4f}", flush=True)
+sparsifier.finish()  # granet: the weights are plain ones with exact zeros, whatever the method
 
 final = average.module.eval()
 with torch.no_grad():
