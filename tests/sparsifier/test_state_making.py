@@ -87,16 +87,14 @@ def test_a_step_within_the_one_that_makes_state_is_no_training_either(kit: Kit) 
     assert (sparsifier.step, sparsifier.history) == (0, [])
 
 
-@pytest.mark.parametrize("case", ["gradients", "rate", "state", "no gradients"])
-def test_other_steps_that_move_nothing_are_steps(kit: Kit, case: str) -> None:
-    """A warm-up begins with a learning rate of zero, and a net may have no gradients at all for a while."""
+@pytest.mark.parametrize("gradients", ["none", "zero", "some"])
+def test_other_steps_that_move_nothing_are_steps(kit: Kit, gradients: str) -> None:
+    """A warm-up begins with a learning rate of zero, and a net may have no gradients for a while."""
     model = kit.net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 if case == "rate" else 0.0, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
     sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.5))
-    if case != "no gradients":
+    if gradients != "none":
         for parameter in model.parameters():
-            parameter.grad = torch.full_like(parameter, float(case == "gradients"))
-    if case == "state":
-        optimizer.state[model[0].weight]["momentum_buffer"] = torch.zeros_like(model[0].weight)
+            parameter.grad = torch.full_like(parameter, float(gradients == "some"))
     optimizer.step()
     assert sparsifier.step == 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
+
+_CHECKPOINT = "torch.distributed.checkpoint.state_dict"
 
 
 class StepHooks:
@@ -55,10 +57,9 @@ class StepHooks:
 
     @_disable_dynamo
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        caller = _caller()
-        if self._running is not None and _is_on_stack(self._running, caller):
+        if self._running is not None and any(frame is self._running for frame in _stack()):
             return None  # step() called super().step(): torch runs the hooks for both, but it is one step
-        self._running = caller
+        self._running = _caller()
         self._hand_back()  # what a step that ended in an exception left behind
         self._makes_state = _only_makes_state(optimizer)
         if self._makes_state:
@@ -118,28 +119,23 @@ class StepHooks:
 def _only_makes_state(optimizer: Optimizer) -> bool:
     """Whether this step trains nothing, but lets an optimizer without state make it.
 
-    torch.distributed.checkpoint takes such a step before it saves or loads: all gradients and learning rates are zero.
-    A rate on another device is none that it has set, and would have to be waited for; so would gradients, but these are
-    looked at only where all rates are zero.
+    torch.distributed.checkpoint takes such a step before it saves or loads, with gradients and learning rates of zero.
+    The first step of a warm-up may have these too, so only the stack tells which it is.
     """
-    if optimizer.state:
+    if optimizer.state or _CHECKPOINT not in sys.modules:
         return False
-    rates = [group.get("lr", 1.0) for group in optimizer.param_groups]
-    if any((isinstance(rate, Tensor) and rate.device.type != "cpu") or rate != 0 for rate in rates):
-        return False
-    gradients = [one.grad for group in optimizer.param_groups for one in group["params"] if one.requires_grad]
-    return all(gradient is not None and not gradient.any() for gradient in gradients)
+    return any(frame.f_globals.get("__name__") == _CHECKPOINT for frame in _stack())
 
 
 def _caller() -> FrameType | None:
     """The frame that called a hook: the nearest that is neither of this module nor of torch's compiler."""
+    inside = (__name__, "torch._compile", "torch._dynamo")
+    return next((frame for frame in _stack() if not frame.f_globals.get("__name__", "").startswith(inside)), None)
+
+
+def _stack() -> Iterator[FrameType]:
+    """The frames that are running, from here outwards."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals["__name__"].startswith((__name__, "torch._compile", "torch._dynamo")):
+    while frame is not None:
+        yield frame
         frame = frame.f_back
-    return frame
-
-
-def _is_on_stack(frame: FrameType, top: FrameType | None) -> bool:
-    while top is not None and top is not frame:
-        top = top.f_back
-    return top is frame
