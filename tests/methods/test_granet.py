@@ -297,4 +297,4 @@ def test_a_short_training_with_the_papers_period_is_told_another() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ValueError, match=r"^every=1000: .* \(start=0, total_steps=600\); every=10 would do$"):
         sparsify(model, optimizer, GraNet(sparsity=0.9), total_steps=600)
-    sparsify(model, optimizer, GraNet(sparsity=0.9, every=10), total_steps=600).remove()
+    sparsify(model, optimizer, GraNet(sparsity=0.9, every=10), total_steps=600)

@@ -65,7 +65,7 @@ def test_options_replace_parts_of_a_file() -> None:
         ("[methods.my-own]", "; one of your own is written [methods.'package.module:Class']"),
         ("[methods.granet]\nregrown = 0.5", "unknown key 'methods.granet.regrown'; the nearest is"),
         ("[methods.granet]\nsparsity = '0.9'", "sparsity='0.9': must be a number in [0, 1)"),
-        ("[methods.granet]\nregrow = 2", "regrow=2: must be in [0, 1)"),
+        ("[methods.granet]\nregrow = 2", "regrow=2: must be in [0, 1]"),
         ("[methods.sis]\ntolerance = 0.1\nsparsity = 0.5", "tolerance=0.1: gives a sparsity of its own"),
         ("method = 'granett'", "method='granett': must be one of dense, "),
         ("stretch = inf", "stretch=inf: must be finite"),

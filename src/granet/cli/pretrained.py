@@ -42,7 +42,7 @@ all but the zeros. The same works for any network that was trained sparse:
 
 ```python
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
-sparsifier = granet.sparsify(model, optimizer, granet.OneShot(sparsity={sparsity:.4g}), trained=model.state_dict())
+sparsifier = granet.sparsify(model, optimizer, granet.OneShot(sparsity={sparsity:.4g}))
 model.train()
 ```
 """
