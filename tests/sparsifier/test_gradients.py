@@ -1,7 +1,6 @@
 """Gradients that are missing, infinite or not a number."""
 
 import copy
-import dataclasses
 import warnings
 from types import SimpleNamespace
 
@@ -282,44 +281,18 @@ def test_masking_between_two_backward_passes_changes_nothing(
     assert runs[0][1] == runs[1][1]
 
 
-def test_weights_are_hooked_for_those_steps_whose_gradients_are_read(kit: Kit) -> None:
+def test_weights_are_hooked_while_there_are_copies_of_their_gradients(kit: Kit) -> None:
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, METHODS["rigl"], total_steps=STEPS)
     weights = [layer.weight for layer in sparsifier.layers.values()]
     for step, batch in enumerate(kit.batches(6), start=1):
         kit.backward(model, batch)
+        sparsifier.mask_gradients()
         assert all(bool(weight._backward_hooks) == (step in sparsifier.updates) for weight in weights)
         optimizer.step()
+        assert not any(weight._backward_hooks for weight in weights)
         optimizer.zero_grad()
-    kit.train(model, optimizer, 1)
-    assert all(weight._backward_hooks for weight in weights)
-    sparsifier.remove()
-    assert not any(weight._backward_hooks for weight in weights)
-
-
-@pytest.mark.parametrize("clear", [None, "to zero", "to none"])
-@pytest.mark.parametrize("method", [METHODS["granet"], METHODS["rigl"], granet.SNFS(sparsity=0.7, every=2)], ids=repr)
-def test_a_step_without_a_backward_pass_lets_nothing_grow(kit: Kit, method: granet.Method, clear: str | None) -> None:
-    """What is left of the gradient before was masked, by masks that may have changed since."""
-    model = kit.net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sparsifier = granet.sparsify(model, optimizer, dataclasses.replace(method, every=1), total_steps=STEPS)
-    kit.train(model, optimizer, 2)
-    kit.backward(model, next(kit.batches(1)))
-    optimizer.step()
-    before = {name: mask.clone() for name, mask in sparsifier.masks.items()}
-    memory = copy.deepcopy([layer.memory for layer in sparsifier.layers.values()])
-    if clear is not None:
-        optimizer.zero_grad(set_to_none=clear == "to none")
-    with pytest.warns(UserWarning, match="no gradient at a mask update"):
-        optimizer.step()
-    kit.check_equal(before, sparsifier.masks)
-    for layer, kept in zip(sparsifier.layers.values(), memory, strict=True):
-        kit.check_equal(kept, layer.memory)
-    kit.check_zeros(sparsifier)
-    kit.train(model, optimizer, 1, seed=3)
-    assert [record.step for record in sparsifier.history] == [1, 2, 3, 5]
 
 
 @pytest.mark.parametrize("replayed", [False, True])

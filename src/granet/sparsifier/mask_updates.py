@@ -87,14 +87,6 @@ class MaskUpdates:
 
     def forget_gradients(self) -> None:
         self._kept.forget()
-        self._kept.unwatch()
-
-    def watch_gradients(self, clock: Clock) -> None:
-        """After a step: see whether there will be others at the next one, if that has to be known."""
-        if self._takes_dense and self.reads_next(clock):
-            self._kept.watch()
-        else:
-            self._kept.unwatch()
 
     def _remembers_next(self, clock: Clock) -> bool:
         return self._memory is not None and self._memory.wants(clock.step + 1, self.steps)

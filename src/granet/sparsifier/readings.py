@@ -18,10 +18,9 @@ from granet.weights import SparseLayer, gradients_of
 class KeptGradients:
     """The gradients that an update reads, kept from before they are masked until the step is over.
 
-    Once they are masked the step may be given up, a closure may compute them anew, more may be added to them, or the
-    optimizer may take another step by what is left. So around steps whose gradients are copied, hooks on the weights
-    tell when a backward pass brings others. They say only that: under DistributedDataParallel they see the gradient of
-    one rank. Gradients themselves are read at the step.
+    Once they are masked the step may be given up, a closure may compute them anew, or more may be added to them. So
+    while there are copies, hooks on the weights tell when a backward pass brings others. They say only that: under
+    DistributedDataParallel they see the gradient of one rank. Gradients themselves are read at the step.
     """
 
     def __init__(self, layers: Sequence[SparseLayer]) -> None:
@@ -31,30 +30,10 @@ class KeptGradients:
         self._finite: Tensor | None = None
         """Whether all the copies are finite, if that was seen on the way."""
         self._hooks: list[RemovableHandle] = []
-        self._left: Sequence[Tensor] = ()
-        """The norms of what the step before left in ``.grad``, until a backward pass brings others."""
-        self._none = False
-        """Whether there is only what the step before has left, which was masked."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the gradients of an unfinished step, since copies of parameters have no ``.grad`` either."""
-        return self.__dict__ | {"_copied": set(), "_finite": None, "_hooks": [], "_left": (), "_none": False}
-
-    def watch(self) -> None:
-        """After a step, before one whose gradients are copied."""
-        self._hook()
-        self._left = self._norms()
-
-    def unwatch(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-        self._left = ()
-
-    def _hook(self) -> None:
-        if not self._hooks:
-            trained = [layer.weight for layer in self._layers if layer.weight.requires_grad]
-            self._hooks = [weight.register_hook(lambda _: self.give_back()) for weight in trained]  # type: ignore[no-untyped-call]
+        return self.__dict__ | {"_copied": set(), "_finite": None, "_hooks": []}
 
     def refer(self) -> None:
         """For updates that only ask which layers have a gradient, and whether it is finite: nothing is copied."""
@@ -74,10 +53,6 @@ class KeptGradients:
             else:
                 (old if layer in self._copied else new).append((layer, grad))
         self._finite = None
-        self._none = bool(new) and not old and self._nothing_came()
-        if self._none:
-            zero_inactive((grad, layer.mask) for layer, grad in new)
-            return
         if old:
             set_by_hand = _fill_inactive(old)
             for layer, grad in old:
@@ -90,26 +65,9 @@ class KeptGradients:
                 layer.keep_gradient(copies, place)
                 self._copied.add(layer)
             self._finite = None if old else finite
-        self._hook()
-        self._left = ()
-
-    def _nothing_came(self) -> bool:
-        """Whether ``.grad`` is as the step before has left it, masked, or was set to zero since.
-
-        Waits for the device, but only if no backward pass was seen. torch tells nothing of gradients that are set by
-        hand or written by a CUDA graph, so they must be looked at.
-        """
-        norms = self._norms() if self._left else ()
-        if not norms or len(norms) != len(self._left):
-            return False
-        pairs = zip(norms, self._left, strict=True)
-        alike = all(((now == left) | (now == 0)) & now.isfinite() for now, left in pairs)
-        return alike and not all(layer.mask.all() for layer in self._layers)
-
-    @torch.no_grad()
-    def _norms(self) -> Sequence[Tensor]:
-        gradients = [layer.weight.grad for layer in self._layers if layer.weight.grad is not None]
-        return torch._foreach_norm(gradients, dtype=torch.float64) if gradients else ()  # that does not overflow
+        if not self._hooks:
+            trained = [layer.weight for layer in self._copied if layer.weight.requires_grad]
+            self._hooks = [weight.register_hook(lambda _: self.give_back()) for weight in trained]  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def give_back(self) -> None:
@@ -117,7 +75,6 @@ class KeptGradients:
 
         This is why the hooks are those of before a gradient is accumulated: later the two could not be told apart.
         """
-        self._left = ()
         if self._copied:
             pairs = [(layer, layer.weight.grad) for layer in self._copied if layer.weight.grad is not None]
             some = _any([grad != 0 for _, grad in pairs]) if pairs else None
@@ -129,7 +86,7 @@ class KeptGradients:
     def present(self) -> list[SparseLayer]:
         """The layers that have a gradient: the kept one or, if none was kept, the present ``.grad``."""
         for layer in self._layers:
-            if not layer.has_gradient and layer.weight.grad is not None and not self._none:
+            if not layer.has_gradient and layer.weight.grad is not None:
                 layer.gradient = layer.weight.grad.detach()
         return [layer for layer in self._layers if layer.has_gradient]
 
@@ -149,7 +106,9 @@ class KeptGradients:
             layer.gradient = None
         self._copied.clear()
         self._finite = None
-        self._none = False
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
 
 
 def _fill_inactive(pairs: Sequence[tuple[SparseLayer, Tensor]]) -> Tensor:

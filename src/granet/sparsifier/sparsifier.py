@@ -289,7 +289,7 @@ class Sparsifier:
     def _hook(self) -> StepHooks:
         _holders.update((id(layer.weight), self) for layer in self._layers.values())
         steps = self._steps
-        return StepHooks(self._optimizer, steps.before, steps.after, steps.given_up, evaluate=steps.show)
+        return StepHooks(self._optimizer, steps.before, steps.taken, steps.given_up, evaluate=steps.show)
 
     def __getstate__(self) -> dict[str, Any]:
         self._updates.history.records()  # nothing may be on its way from the device

@@ -78,11 +78,6 @@ class Steps:
             self.apply(self.updates.update(self.clock))
         self.updates.warn_of_records()
 
-    def after(self) -> None:
-        """The optimizer has taken its step."""
-        self.taken()
-        self.updates.watch_gradients(self.clock)
-
     def given_up(self) -> None:
         """The optimizer skipped its step: the clock stands still, and the gradients kept for the step are discarded.
 
