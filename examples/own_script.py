@@ -45,19 +45,18 @@ total_steps = EPOCHS * len(loader)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=total_steps)
 average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.98), use_buffers=True)
 
-method = granet.GraNet(sparsity=0.95, prune_end="60%", every=20)  # granet
-sparsifier = granet.sparsify(model, optimizer, method, total_steps=total_steps)  # granet
-
 parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "average": average}
-parts["sparsifier"] = sparsifier  # granet: its masks, its clock and its history are part of a checkpoint
+saved = torch.load(CHECKPOINT, weights_only=True) if CHECKPOINT.exists() else {}
+first_epoch = saved.pop("epoch", -1) + 1
 
-first_epoch = 0
-if CHECKPOINT.exists():
-    saved = torch.load(CHECKPOINT, weights_only=True)
-    first_epoch = saved.pop("epoch") + 1
-    for name, state in saved.items():
-        parts[name].load_state_dict(state)
-    print(f"going on from epoch {first_epoch}")
+method = granet.GraNet(sparsity=0.95, prune_end="60%", every=20)  # granet
+state = saved.pop("sparsifier", None)  # granet: the masks, the clock and the history are part of a checkpoint
+sparsifier = granet.sparsify(model, optimizer, method, total_steps=total_steps, state=state)  # granet
+
+for name, state in saved.items():
+    parts[name].load_state_dict(state)
+    print(f"{name} goes on from epoch {first_epoch}")
+parts["sparsifier"] = sparsifier  # granet
 
 for epoch in range(first_epoch, EPOCHS):
     shuffling.manual_seed(epoch)
@@ -78,9 +77,8 @@ for epoch in range(first_epoch, EPOCHS):
 sparsifier.finish()  # granet: the weights are plain ones with exact zeros, whatever the method
 
 final = average.module.eval()
+sparsifier.apply_to(final)  # granet: an average is not zero where weights were pruned on the way
 with torch.no_grad():
-    for name, mask in sparsifier.masks.items():  # granet: an average is not zero where weights were pruned on the way
-        final.get_parameter(name).masked_fill_(~mask, 0)
     test_images = normalised(data.test_images)
     accuracy = (final(test_images).argmax(1) == data.test_labels).float().mean()
 

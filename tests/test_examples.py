@@ -42,7 +42,7 @@ def test_a_killed_script_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert killed.wait() == -signal.SIGKILL
     resumed = script(tmp_path / "killed")
     again, _ = resumed.communicate()
-    assert again.startswith("going on from epoch ") and again.splitlines()[-1] == printed.splitlines()[-1]
+    assert again.startswith("model goes on from epoch ") and again.splitlines()[-1] == printed.splitlines()[-1]
     files = [tmp_path / folder / "own_script.safetensors" for folder in ("whole", "killed")]
     assert files[0].read_bytes() == files[1].read_bytes()
     assert not list(tmp_path.glob("*/*.pt"))

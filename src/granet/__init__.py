@@ -1,5 +1,6 @@
 """Sparse training for PyTorch: GraNet and the methods it is compared with."""
 
+from granet.account import ZeroCheck
 from granet.checkpoint import load, save
 from granet.clock import Clock
 from granet.flop_counting import FlopsReport, TrainingFlops, flops
@@ -36,6 +37,7 @@ from granet.methods import (
     list_methods,
 )
 from granet.models import create_model, list_models
+from granet.net import Change
 from granet.pretrained import Pretrained, list_pretrained, load_pretrained
 from granet.pruning import prune
 from granet.pruning_plasticity import PlasticityPoint, PlasticityProbe, plasticity
@@ -57,6 +59,7 @@ __all__ = [
     "SNIP",
     "STR",
     "VD",
+    "Change",
     "Clock",
     "Coverage",
     "DeepR",
@@ -84,6 +87,7 @@ __all__ = [
     "TrainingFlops",
     "UpdateRecord",
     "Wanda",
+    "ZeroCheck",
     "create_method",
     "create_model",
     "flops",

@@ -3,7 +3,6 @@
 import copy
 import io
 import pickle
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,13 +155,10 @@ def test_averages_do_not_disturb_a_changing_mask(kit: Kit) -> None:
     kit.check_equal(kit.snapshot(*alone), kit.snapshot(*run))
 
 
-def test_an_average_becomes_sparse_as_the_readme_says(kit: Kit, tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (statement,) = re.findall(r"set it to zero outside `sparsifier\.masks` \(`(.*?)`\)", " ".join(readme.split()))
+def test_an_average_becomes_sparse_by_apply_to(kit: Kit, tmp_path: Path) -> None:
     run = start(kit)
     average = averaged(kit, run)
     with pytest.raises(ValueError, match="not zero everywhere outside the mask"):
         granet.save(average.module, tmp_path / "average.safetensors", run[2])
-    for name, mask in run[2].masks.items():
-        exec(statement, {"weight": average.module.get_parameter(name), "mask": mask})
+    run[2].apply_to(average.module)
     granet.save(average.module, tmp_path / "average.safetensors", run[2])

@@ -149,7 +149,8 @@ class MaskUpdates:
 
     def warn_of_early_end(self, clock: Clock) -> None:
         asked = self._method.sparsity
-        if self._method.has_target and self.steps and clock.step < self.steps[-1] and self.target < asked:
+        ends_early = bool(self.steps) and 0 < clock.step < self.steps[-1]
+        if ends_early and self._method.has_target and self.target < asked:
             self.say_once(
                 ["end"],
                 f"training ends at step {clock.step}, before the last update at step {self.steps[-1]}: its masks are "

@@ -43,9 +43,6 @@ class Sparsifier:
     instead, and :meth:`finish` ends it.
     """
 
-    coverage: Coverage
-    """How much of the model's parameters the sparse layers are, and which large matrices are not among them."""
-
     def __init__(
         self,
         layers: Sequence[SparseLayer],
@@ -69,6 +66,7 @@ class Sparsifier:
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
         self._updates = MaskUpdates(method, self._net, optimizer, updates, clock)
 
+        # The masks: the method chooses the first ones, or a state has them.
         if state is None:
             saved = None
             choose_masks(method, self._net, probe)
@@ -77,6 +75,7 @@ class Sparsifier:
             saved = read_state(state, method, clock, self._net, hidden=None, begun=False)
         self._updates.memory_layout = memory_layout(self._net)
 
+        # Weights and optimizer state follow them.
         self._zeros = Zeros(layers, followers, optimizer)
         hidden = None if saved and saved.hidden is None else method.hide(probe.model, layers, optimizer)
         if hidden is not None and saved is not None:
