@@ -216,3 +216,15 @@ def test_after_the_last_update_any_length_will_do(saved: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sparsify("granet", model, sgd(model), state=state)
+
+
+@pytest.mark.filterwarnings("ignore:granet.*training ends at step")
+@pytest.mark.parametrize("name", ["dpf", "gmp-original", "str", "vd"])
+def test_after_finish_the_masks_stay_as_they_are(name: str) -> None:
+    model, optimizer, sparsifier = start(name)
+    train(model, optimizer, 0, SAVED)
+    sparsifier.remove()
+    model, optimizer, resumed = start(name, state=sparsifier.state_dict())
+    assert resumed.updates == sparsifier.updates == range(0)
+    train(model, optimizer, SAVED, STEPS)
+    assert resumed.check() and resumed.active == sparsifier.active

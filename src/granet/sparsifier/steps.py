@@ -23,7 +23,7 @@ Listener = Callable[[Change], None]
 class Steps:
     """Counts the steps, keeps inactive weights at zero in each, and changes the masks after those of an update.
 
-    ``step_hooks`` calls :meth:`before`, and :meth:`after` or :meth:`given_up`. Where a step is replayed rather than
+    ``step_hooks`` calls :meth:`before`, and :meth:`taken` or :meth:`given_up`. Where a step is replayed rather than
     called, as from a CUDA graph, the trainer calls :meth:`prepare` before it and :meth:`taken` after it; growth then
     reads what ``.grad`` holds by then.
     """
@@ -188,6 +188,7 @@ class Steps:
         if self.hidden is not None:
             self.hidden.finish()
             self.hidden = None
+        if self._method.hidden:  # also where a given state is of after finish(), so that nothing was hidden here
             self.updates.stop()
 
     def __getstate__(self) -> dict[str, Any]:
