@@ -55,6 +55,18 @@ def test_a_class_may_be_left_dense() -> None:
     assert [layer.name for layer in find_layers(nn.Sequential(nn.Linear(3, 3), Head(3, 2)))] == ["0.weight"]
 
 
+def test_what_a_user_says_last_counts_whatever_is_known_already() -> None:
+    class OwnExperts(Mixture):
+        __module__ = "transformers.models.own"
+
+    granet.register_weights(f"{OwnExperts.__module__}.{OwnExperts.__qualname__}", {"down": UP})
+    assert weights_in(OwnExperts()) == {"down": UP}
+    granet.register_weights("torch.nn.modules.linear.*", {})
+    assert weights_in(nn.Linear(3, 3)) == {}
+    granet.register_weights(nn.Linear, {"weight": Orientation()})  # known before, and anew
+    assert weights_in(nn.Linear(3, 3)) == {"weight": Orientation()}
+
+
 @pytest.mark.parametrize(
     ("weights", "says"),
     [
@@ -154,7 +166,7 @@ def test_the_methods_that_look_at_inputs_take_whatever_multiplies_them() -> None
     granet.register_weights(InputsFirst, {"weight": Orientation(1, 0)})
     model = nn.Sequential(InputsFirst(), nn.ReLU(), nn.Linear(8, 4))
     x = torch.randn(5, 6)
-    granet.prune(model, granet.SIS(sparsity=0.5, batches=1), batches=[(x, None)])
+    granet.prune(model, granet.SIS(sparsity=0.5, batch_count=1), batches=[(x, None)])
     zeros = sum(int((weight == 0).sum()) for weight in (model[0].weight, model[2].weight))
     assert zeros == 40
     model = nn.Sequential(InputsFirst(), nn.ReLU(), nn.Linear(8, 4))

@@ -16,7 +16,7 @@ Lies = Mapping[str, Orientation]
 
 
 def register_weights(module_type: type[nn.Module] | str, weights: Lies | Callable[[nn.Module], Lies]) -> None:
-    """Let `sparsify` find the weights of a class of modules and of its subclasses.
+    """Let `sparsify` find the weights of a class of modules and of its subclasses, whatever was known of it before.
 
     Args:
         module_type: the class; or its full name as text, which may be a glob, so that nothing need be imported.
@@ -33,6 +33,7 @@ def register_weights(module_type: type[nn.Module] | str, weights: Lies | Callabl
         raise ValueError(
             f"weights={weights!r}: must be a dict such as {{'weight': granet.Orientation(out=1, inputs=0)}}"
         )
+    _KINDS.pop(module_type, None)  # if it is there already, it is the last one from now on
     _KINDS[module_type] = weights
 
 
@@ -61,10 +62,12 @@ def linear_maps(model: nn.Module) -> dict[int, list[nn.Module]]:
 
 
 def _kind(one: type) -> Lies | Callable[[nn.Module], Lies] | None:
-    if one in _KINDS:
-        return _KINDS[one]
+    """What was registered last for that class, under itself or its name, counts."""
     name = f"{one.__module__}.{one.__qualname__}"
-    return next((kind for key, kind in _KINDS.items() if isinstance(key, str) and fnmatchcase(name, key)), None)
+    for key, kind in reversed(_KINDS.items()):
+        if fnmatchcase(name, key) if isinstance(key, str) else key is one:
+            return kind
+    return None
 
 
 def _check(module: nn.Module, name: str, how: Orientation) -> None:
@@ -109,6 +112,6 @@ _KINDS: dict[type | str, Lies | Callable[[nn.Module], Lies]] = {
         **dict.fromkeys(("q_proj_weight", "k_proj_weight", "v_proj_weight"), ROWS_FIRST),
     },
     "transformers.pytorch_utils.Conv1D": {"weight": Orientation(out=1, inputs=0)},
-    "transformers.models.*ParallelExperts": {"weight": _STACKED},
     "transformers.models.*Experts": _experts,
+    "transformers.models.*ParallelExperts": {"weight": _STACKED},
 }
