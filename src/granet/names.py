@@ -29,9 +29,13 @@ def bare_name(name: str) -> str:
 
 
 def matched(here: Iterable[str], there: Iterable[str]) -> dict[str, str]:
-    """Names here to the same names there, whatever wrapper either side was saved or made in."""
-    here, bare = list(here), {bare_name(name): name for name in there}
-    exact = set(bare.values())
+    """Names here to the same names there, whatever wrapper either side was saved or made in.
+
+    >>> matched(["module.weight", "weight"], ["weight", "module.weight"])  # a part of the model may be called so
+    {'module.weight': 'module.weight', 'weight': 'weight'}
+    """
+    exact = dict.fromkeys(there)
+    bare = {bare_name(name): name for name in exact}
     pairs = {name: name if name in exact else bare.get(bare_name(name)) for name in here}
     return {name: other for name, other in pairs.items() if other is not None}
 
