@@ -13,7 +13,7 @@ from granet.methods import Method, list_methods, method_name
 from granet.net import make_net
 from granet.probe import Batch, Loss, Probe
 from granet.sparsifier.checks import check_asked, check_values
-from granet.sparsifier.filters import find_followers
+from granet.sparsifier.filters import Followers, find_followers
 from granet.sparsifier.first_masks import choose_masks
 from granet.sparsifier.sparsifier import check_free
 from granet.weights import coverage_of, find_layers
@@ -62,12 +62,9 @@ def prune(
     check_free(layers)
     if surprise := coverage_of(model, layers, include, exclude).surprise:
         warnings.warn(f"granet: {surprise}", stacklevel=2)
-    followers = find_followers(model, layers, None) if method.pattern == "filter" else None
+    followers = find_followers(model, layers, None) if method.pattern == "filter" else Followers(layers)
     net = make_net(layers, floor, method.pattern, method.sparsity)
     choose_masks(method, net, Probe(method_name(method), model, layers, batches, loss, trained))
-    if followers is None:
-        zero_inactive((layer.weight, layer.mask) for layer in layers)
-        return {layer.name: layer.mask for layer in layers}
     followers.hold("readers")
     zero_inactive((layer.weight, layer.mask) for layer in followers.held)
     followers.zero_means()

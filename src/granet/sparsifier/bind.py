@@ -13,7 +13,7 @@ from granet.clock import Clock
 from granet.methods import Method, method_name
 from granet.probe import Batch, Loss, Probe
 from granet.sparsifier.checks import check_asked, check_values
-from granet.sparsifier.filters import find_followers
+from granet.sparsifier.filters import Followers, find_followers
 from granet.sparsifier.sparsifier import Sparsifier
 from granet.weights import coverage_of, find_layers
 
@@ -66,7 +66,7 @@ def sparsify(
     layers = find_layers(model, include, exclude, seed, also=also)
     check_values(layers)
     clock = Clock(0, total_steps, steps_per_epoch)
-    followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else None
+    followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else Followers(layers)
     probe = Probe(method_name(method), model, layers, batches, loss, trained)
     coverage = coverage_of(model, layers, include, exclude)
     sparsifier = Sparsifier(layers, optimizer, method, clock, floor, probe, followers, state, coverage)

@@ -51,7 +51,7 @@ class Sparsifier:
         clock: Clock,
         floor: int,
         probe: Probe,
-        followers: Followers | None,
+        followers: Followers,
         state: Mapping[str, Any] | None,
         coverage: Coverage,
     ) -> None:
@@ -76,7 +76,7 @@ class Sparsifier:
         self._updates.memory_layout = memory_layout(self._net)
 
         # Weights and optimizer state follow them.
-        self._zeros = Zeros(layers, followers, optimizer)
+        self._zeros = Zeros(followers, optimizer)
         hidden = None if saved and saved.hidden is None else method.hide(probe.model, layers, optimizer)
         if hidden is not None and saved is not None:
             _check_hidden(hidden, saved, optimizer)

@@ -68,7 +68,7 @@ class Steps:
         if self.hidden is not None:
             if not self.hidden.leave():
                 raise ValueError(f"method={method_name(self._method)!r}: needs optimizer.step() for what is hidden")
-            self._zeros.copy_layer_masks()
+            self._zeros.followers.copy_layer_masks()
         else:
             self._zeros.after_step()
         due = self.updates_next
@@ -118,7 +118,7 @@ class Steps:
         """Bring all in line with the first masks."""
         self._zeros.begin_anew()
         if self.hidden is None:
-            self._zeros.hold(self._held)
+            self._zeros.followers.hold(self._held)
             self._zeros.write()
         else:
             self._show_anew()
@@ -138,10 +138,10 @@ class Steps:
         self.updates.history.load(saved.history)
         if self.hidden is not None and saved.hidden is not None:
             self.hidden.load(saved.hidden)
-            self._zeros.hold("layers")
+            self._zeros.followers.hold("layers")
         else:
             self.drop_hidden()  # nothing is hidden after finish()
-            self._zeros.hold(self._held)
+            self._zeros.followers.hold(self._held)
             self._due = True
 
     def write_what_is_due(self) -> None:
@@ -168,7 +168,7 @@ class Steps:
     def _show_anew(self) -> None:
         assert self.hidden is not None
         self.hidden.show()  # hidden values and their optimizer state stay
-        self._zeros.hold("layers")
+        self._zeros.followers.hold("layers")
 
     def end_hidden(self) -> None:
         """Plain weights with exact zeros remain of what was hidden, under masks that are final."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, optim
 from torch.optim import LBFGS, Optimizer
 
@@ -11,7 +9,7 @@ from granet.masking import zero_inactive
 from granet.net import Change
 from granet.sparsifier.filters import Followers, Held
 from granet.sparsifier.optimizer_state import OptimizerState
-from granet.weights import Masked, SparseLayer
+from granet.weights import SparseLayer
 
 ELEMENTWISE = {
     *(optim.ASGD, optim.Adadelta, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam),
@@ -21,16 +19,16 @@ ELEMENTWISE = {
 
 
 class Zeros:
-    """The zeros of some layers and, where whole filters are dropped, of the parameters that depend on these.
+    """The zeros of some layers and, where whole filters are dropped, of the parameters that follow these.
 
     With masked gradients the optimizers above leave inactive weights at zero. Others may move them, if not at once
     (Muon mixes the gradients of a matrix), so the weights are masked after each of their steps. L-BFGS also mixes the
     gradients of several steps; it is restarted when masks change, so that all of these are masked alike.
     """
 
-    def __init__(self, layers: Sequence[SparseLayer], followers: Followers | None, optimizer: Optimizer) -> None:
-        self._followers = followers
-        self._layers: Sequence[Masked] = followers.held if followers else list(layers)
+    def __init__(self, followers: Followers, optimizer: Optimizer) -> None:
+        self.followers = followers
+        self._layers = followers.held
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
 
@@ -46,9 +44,8 @@ class Zeros:
 
     def mask_gradients(self, masked: bool) -> None:
         """Zero the gradients of inactive weights; ``masked`` says that this is done already for the layers."""
-        if masked and self._followers is None:
-            return
-        zero_inactive((layer.weight.grad, layer.mask) for layer in self._layers if layer.weight.grad is not None)
+        left = [layer for layer in self._layers if not (masked and isinstance(layer, SparseLayer))]
+        zero_inactive((layer.weight.grad, layer.mask) for layer in left if layer.weight.grad is not None)
 
     # Bringing weights, optimizer state and what depends on the layers in line with masks.
 
@@ -56,11 +53,11 @@ class Zeros:
         """Write a change of the masks, and all that follows from it."""
         change.write_weights()
         change.write_survivors()
-        self.hold("layers")
+        self.followers.hold("layers")
         self.write()
         change.write_masks()
-        if self._followers is not None:
-            self.hold(held)
+        if self.followers:
+            self.followers.hold(held)
             self.write()
 
     def begin_anew(self) -> None:
@@ -70,16 +67,6 @@ class Zeros:
         """
         if isinstance(self._optimizer, LBFGS):
             self._optimizer.state.clear()
-
-    def hold(self, held: Held) -> None:
-        """Hold that at zero from now on, by the masks of the layers, which may be new; writes no zeros."""
-        if self._followers is not None:
-            self._followers.hold(held)
-
-    def copy_layer_masks(self) -> None:
-        """Enough in place of ``hold("layers")`` where nothing besides the layers was held before."""
-        if self._followers is not None:
-            self._followers.copy_layer_masks()
 
     def after_step(self) -> None:
         """Zero the inactive weights that the optimizer may have moved."""
@@ -96,5 +83,4 @@ class Zeros:
             else:
                 zeroed.append((tensor, layer.mask))
         zero_inactive(zeroed)
-        if self._followers is not None:
-            self._followers.zero_means()
+        self.followers.zero_means()

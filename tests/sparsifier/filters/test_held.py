@@ -30,11 +30,11 @@ def test_outputs_are_the_same_before_and_after(kit: Kit, name: str, seed: int) -
     for layer in layers:
         units = torch.rand(FILTERS.units(layer, layer.mask).shape) < 0.4
         layer.mask.copy_(FILTERS.spread(layer, units))
-    zeros = Zeros(layers, find_followers(model, layers, optimizer), optimizer)
-    zeros.hold("outputs")  # dropped filters are silent from here on
+    zeros = Zeros(find_followers(model, layers, optimizer), optimizer)
+    zeros.followers.hold("outputs")  # dropped filters are silent from here on
     zeros.write()
     before, weights = outputs(model, kit.images()), count(model)
-    zeros.hold("readers")
+    zeros.followers.hold("readers")
     zeros.write()
     assert torch.equal(before, outputs(model, kit.images()))
     assert count(model) < weights
@@ -77,8 +77,8 @@ def test_a_sum_is_heard_if_one_of_its_terms_is(kit: Kit, both: bool) -> None:
     layers["conv2.weight"].mask[:3] = False
     if both:
         layers["short.weight"].mask[1:5] = False
-    zeros = Zeros(list(layers.values()), find_followers(model, list(layers.values()), optimizer), optimizer)
-    zeros.hold("readers")
+    zeros = Zeros(find_followers(model, list(layers.values()), optimizer), optimizer)
+    zeros.followers.hold("readers")
     zeros.write()
     dead = (model.fc.weight == 0).all(0)
     assert dead.tolist() == [both and channel in (1, 2) for channel in range(8)]

@@ -184,7 +184,7 @@ def test_a_copied_training_goes_the_same_way(kit: Kit, name: str, how: Callable[
 def test_pruning_does_not_look_at_what_will_be_cut(kit: Kit) -> None:
     """The masks of a run are those of one in which nothing is cut: a net behind a thinned layer is no smaller."""
     runs = [Run(kit, "vgg", "gmp") for _ in range(2)]
-    runs[1].sparsifier._zeros._followers.readers.clear()
+    runs[1].sparsifier._zeros.followers.readers.clear()
     for run in runs:
         run.train(0, STEPS)
     assert not differences(runs[0].sparsifier.masks, runs[1].sparsifier.masks)

@@ -63,7 +63,10 @@ class Reader:
 
 @dataclass(eq=False)
 class Followers:
-    """Parameters that are zero because filters are dropped, with masks of their own besides those of the layers."""
+    """Parameters that are zero because filters are dropped, with masks of their own besides those of the layers.
+
+    Under other patterns there are none, and it is false.
+    """
 
     layers: Sequence[SparseLayer]
     leaders: dict[str, SparseLayer] = field(default_factory=dict)
@@ -78,6 +81,9 @@ class Followers:
     silent: bool = False
     """Whether dropped filters output zero."""
 
+    def __bool__(self) -> bool:
+        return bool(self.biases or self.norms or self.readers)
+
     @property
     def held(self) -> list[Masked]:
         """All parameters with zeros to hold, the layers among them, each once."""
@@ -86,7 +92,10 @@ class Followers:
         return [*layers, *readers.values(), *(bias for _, bias in self.biases)]
 
     def hold(self, what: Held) -> None:
-        """Hold that at zero and nothing else: derive all masks from those of the layers, which may be new."""
+        """Hold that at zero and nothing else: derive all masks from those of the layers, which may be new.
+
+        Zeros are not written.
+        """
         self.silent = what != "layers"
         for filters, bias in self.biases:
             if self.silent:
@@ -103,7 +112,7 @@ class Followers:
     def copy_layer_masks(self) -> None:
         """Give readers that are sparse layers themselves the masks of those layers.
 
-        As long as only the layers are held, nothing else changes when they get new masks.
+        It is enough in place of ``hold("layers")`` as long as nothing besides the layers is held.
         """
         pairs = [(reader.held.mask, reader.layer.mask) for reader in self.readers.values() if reader.layer is not None]
         if pairs:
@@ -153,8 +162,8 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
         followers.flow = trace_channels(graph, modules)
         elsewhere = {node.target for node in graph.nodes if node.op == "get_attr"}
         for name, weight in _only_read(followers.flow.reads, model, trained, elsewhere):
-            itself = next((layer for layer in layers if layer.weight is weight), None)
-            followers.readers[name] = Reader(modules[name], Follower(names[id(weight)], weight), itself)
+            held = Follower(names[id(weight)], weight)
+            followers.readers[name] = Reader(modules[name], held, by_weight.get(id(weight)))
     if followers.loose:
         _warn(
             f"{', '.join(followers.loose)}: trained by another optimizer, so dropped filters go on adding it to what "
