@@ -28,13 +28,13 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def and_more(names: Sequence[object]) -> str:
-    """What follows the first of these names, where that stands for all of them.
+def and_more(names: Sequence[object], told: int = 1) -> str:
+    """What follows the first of these names, where they stand for all of them.
 
     >>> and_more(["a", "b", "c"]), and_more(["a"])
     (' and 2 more', '')
     """
-    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f" and {len(names) - told} more" if len(names) > told else ""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from granet.error_line import and_more
 from granet.masking import zero_inactive
 from granet.names import matched
+from granet.tensors.row import nonzero
 
 
 @dataclass(frozen=True)
@@ -32,24 +34,23 @@ class ZeroCheck:
         counted = f"{self.zeros:,} of {self.numel:,} sparse weights are zero ({self.sparsity:.2%})"
         if not self.stray:
             return f"{counted}, all that should be"
-        worst = sorted(self.stray.items(), key=lambda one: -one[1])
-        named = ", ".join(f"{name} ({count:,})" for name, count in worst[:6])
-        more = f" and {len(worst) - 6} more" if len(worst) > 6 else ""
-        return f"{counted}; {sum(self.stray.values()):,} are not zero though they should be: {named}{more}"
+        worst = [f"{name} ({count:,})" for name, count in sorted(self.stray.items(), key=lambda one: -one[1])]
+        named = ", ".join(worst[:6]) + and_more(worst, 6)
+        return f"{counted}; {sum(self.stray.values()):,} are not zero though they should be: {named}"
 
 
 @torch.no_grad()
 def check_zeros(parameters: Mapping[str, Tensor], masks: Mapping[str, Tensor], counted: Collection[str]) -> ZeroCheck:
-    """Compare parameters with their masks; zeros are counted in those whose names are in ``counted``."""
-    counts = [
-        torch.stack([(value == 0).sum(), ((value != 0) & ~masks[name].to(value.device)).sum()]).cpu()
-        for name, value in parameters.items()
-    ]
-    there = dict(zip(parameters, torch.stack(counts).tolist(), strict=True))
+    """Compare parameters with their masks, waiting once; zeros are counted in those named in ``counted``."""
+    device = next(iter(parameters.values())).device
+    beyond = ((value != 0) & ~masks[name].to(value.device) for name, value in parameters.items())
+    nonzeros, strays = torch.stack([nonzero(parameters.values(), device), nonzero(beyond, device)]).tolist()
+    left = dict(zip(parameters, nonzeros, strict=True))
+    numel = sum(parameters[name].numel() for name in counted)
     return ZeroCheck(
-        zeros=sum(zeros for name, (zeros, _) in there.items() if name in counted),
-        numel=sum(value.numel() for name, value in parameters.items() if name in counted),
-        stray={name: stray for name, (_, stray) in there.items() if stray},
+        zeros=numel - sum(left[name] for name in counted),
+        numel=numel,
+        stray={name: count for name, count in zip(parameters, strays, strict=True) if count},
     )
 
 

@@ -37,6 +37,7 @@ from granet.checkpoint.layout import (
 from granet.checkpoint.mask_codes import MaskCode, decode_mask, encode_mask
 from granet.checkpoint.model_state import first_names, model_state
 from granet.checkpoint.safetensors_file import DTYPE_NAMES, read_bytes, read_header, read_rows, shown, write_file
+from granet.error_line import and_more
 from granet.given_masks import Masked, check_masks, given_masks
 from granet.names import plain_name
 
@@ -210,19 +211,17 @@ def _check_fit(table: Table, model: Mapping[str, Tensor]) -> None:
     """ValueError unless the file holds the names, shapes and dtypes of the model."""
     there = tensors_by_name(table)
     if missing := [name for name in model if name not in there]:
-        raise ValueError(f"is of another model: it has no {shown(missing[0])}{_more(missing)}")
+        raise ValueError(f"is of another model: it has no {shown(missing[0])}{and_more(missing)}")
     if unexpected := [name for name in there if name not in model]:
-        raise ValueError(f"is of another model: it has {shown(unexpected[0])}{_more(unexpected)}, this model has not")
+        raise ValueError(
+            f"is of another model: it has {shown(unexpected[0])}{and_more(unexpected)}, this model has not"
+        )
     for name, tensor in model.items():
         shape, dtype = there[name].shape, there[name].dtype
         if shape != tensor.shape:
             raise ValueError(f"{name!r}: has shape {shown(shape)}, in this model {tuple(tensor.shape)}")
         if dtype != tensor.dtype:
             raise ValueError(f"{name!r}: is {dtype}, in this model {tensor.dtype}; convert the model after loading")
-
-
-def _more(names: list[str]) -> str:
-    return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
 @contextmanager

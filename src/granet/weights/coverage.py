@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from granet.error_line import and_more
 from granet.weights.candidates import Candidate, candidates_of
 from granet.weights.choice import Choice, is_matrix
 from granet.weights.layer import SparseLayer
@@ -49,7 +50,7 @@ class Coverage:
     def named_outside(self) -> str:
         """The large matrices outside, with the reason and their share of all parameters."""
         names = [f"{one.name} ({one.why}, {one.numel / self.total:.1%})" for one in self.outside]
-        return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+        return ", ".join(names[:6]) + and_more(names, 6)
 
     @property
     def surprise(self) -> str:
