@@ -33,8 +33,7 @@ class MaskUpdates:
         self._optimizer = optimizer
         self.steps = steps
         self._memory = method.gradient_memory
-        self._takes_dense = method.needs_gradient or self._memory is not None  # a memory is of inactive weights too
-        net.dense_gradients = self._takes_dense
+        net.dense_gradients = method.needs_gradient or self._memory is not None  # a memory is of inactive weights too
         if self._memory is not None:
             self._memory.begin(net.layers, steps)
         self.history = History(net.numel)
@@ -68,11 +67,11 @@ class MaskUpdates:
         """
         if not self.reads_next(clock):
             return False
-        if self._takes_dense:
+        if self._net.dense_gradients:
             self._kept.copy()
         else:
             self._kept.refer()
-        return self._takes_dense
+        return self._net.dense_gradients
 
     def remember_gradients(self, clock: Clock) -> None:
         """Give the gradients of the step just taken, which the clock does not show yet, to the method's memory."""

@@ -79,8 +79,11 @@ def check_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor,
 
 
 def make_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
-    """As :func:`check_memory` where ``begin`` did not run: what is not kept here yet gets its room from the state."""
-    places, new = _places(net), []
+    """As :func:`check_memory` where ``begin`` did not run: what is not kept here yet gets its room from the state.
+
+    After a ValueError the net is of no use: some may have its room, and nothing its value.
+    """
+    places = _places(net)
     for place, memory in state.items() if isinstance(state, Mapping) else ():
         if place not in places or not isinstance(memory, Mapping):
             raise ValueError(f"state['memory'][{place!r}]: is not of this model")
@@ -89,15 +92,8 @@ def make_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor, 
             if not isinstance(value, Tensor):
                 raise ValueError(f"state['memory'][{place!r}][{name!r}]={type(value).__name__}: must be a tensor")
             if name not in places[place]:
-                new.append((places[place], name, _room_for(value, net, layer)))
-    for memory, name, room in new:
-        memory[name] = room
-    try:
-        return check_memory(net, state)
-    except ValueError:
-        for memory, name, _ in new:
-            del memory[name]
-        raise
+                places[place][name] = _room_for(value, net, layer)
+    return check_memory(net, state)
 
 
 def _room_for(value: Tensor, net: SparseNet, layer: SparseLayer | None) -> Tensor:

@@ -75,13 +75,12 @@ class KeptGradients:
 
         This is why the hooks are those of before a gradient is accumulated: later the two could not be told apart.
         """
-        if self._copied:
-            pairs = [(layer, layer.weight.grad) for layer in self._copied if layer.weight.grad is not None]
-            some = _any([grad != 0 for _, grad in pairs]) if pairs else None
+        if pairs := [(layer, layer.weight.grad) for layer in self._copied if layer.weight.grad is not None]:
+            some = _any([grad != 0 for _, grad in pairs])
             for layer, grad in pairs:
-                assert layer.gradient is not None and some is not None
+                assert layer.gradient is not None
                 grad.copy_(torch.where(layer.mask | ~some.to(grad.device), grad, layer.gradient))
-            self.forget()
+        self.forget()
 
     def present(self) -> list[SparseLayer]:
         """The layers that have a gradient: the kept one or, if none was kept, the present ``.grad``."""

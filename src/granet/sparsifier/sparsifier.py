@@ -170,7 +170,7 @@ class Sparsifier:
             method=repr(self.method),
             step=self.step,
             total_steps=self._steps.clock.total_steps,
-            sparsity=(self._net.numel - sum(active.values())) / self._net.numel,
+            sparsity=self.sparsity,
             target=self.target_sparsity,
             final=self.method.sparsity if self.method.has_target else None,
             coverage=self.coverage,
