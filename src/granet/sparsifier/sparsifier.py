@@ -106,7 +106,7 @@ class Sparsifier:
         There a weight is in use only if it is active and reads a channel that is not zero for good, and biases have
         masks too. With these masks files and FLOPs are smaller; sparsity counts only filters.
         """
-        return self._zeros.masks
+        return {held.name: held.mask for held in self._zeros.layers}
 
     @property
     def active(self) -> dict[str, int]:
@@ -185,7 +185,8 @@ class Sparsifier:
         a model that another optimizer trained on or whose weights were loaded from another moment.
         """
         masks = self.in_use
-        return check_zeros(self._zeros.parameters if model is None else named_alike(model, masks), masks, self._layers)
+        own = {held.name: held.weight for held in self._zeros.layers}
+        return check_zeros(own if model is None else named_alike(model, masks), masks, self._layers)
 
     def apply_to(self, model: nn.Module) -> None:
         """Zero the inactive weights of another model with the same parameters, such as an average of this one's."""

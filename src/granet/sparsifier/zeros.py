@@ -28,24 +28,18 @@ class Zeros:
 
     def __init__(self, followers: Followers, optimizer: Optimizer) -> None:
         self.followers = followers
-        self._layers = followers.held
+        self.layers = followers.held
+        """Every parameter that has zeros: the layers, and what follows them."""
         self._optimizer = optimizer
         self._state = OptimizerState(optimizer)
 
-    @property
-    def masks(self) -> dict[str, Tensor]:
-        """Name to mask of every parameter that has zeros."""
-        return {layer.name: layer.mask for layer in self._layers}
-
-    @property
-    def parameters(self) -> dict[str, Tensor]:
-        """Name to every parameter that has zeros."""
-        return {layer.name: layer.weight for layer in self._layers}
-
     def mask_gradients(self, masked: bool) -> None:
         """Zero the gradients of inactive weights; ``masked`` says that this is done already for the layers."""
-        left = [layer for layer in self._layers if not (masked and isinstance(layer, SparseLayer))]
-        zero_inactive((layer.weight.grad, layer.mask) for layer in left if layer.weight.grad is not None)
+        zero_inactive(
+            (layer.weight.grad, layer.mask)
+            for layer in self.layers
+            if layer.weight.grad is not None and not (masked and isinstance(layer, SparseLayer))
+        )
 
     # Bringing weights, optimizer state and what depends on the layers in line with masks.
 
@@ -76,8 +70,8 @@ class Zeros:
 
     def write(self) -> None:
         """Zero inactive weights, and reset their optimizer state to that of a weight never trained."""
-        zeroed: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.mask) for layer in self._layers]
-        for layer, tensor, fresh in self._state.of(self._layers):
+        zeroed: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.mask) for layer in self.layers]
+        for layer, tensor, fresh in self._state.of(self.layers):
             if fresh:
                 tensor.detach().masked_fill_(~layer.mask, fresh)
             else:
