@@ -80,9 +80,10 @@ def test_what_a_user_says_last_counts_whatever_is_known_already() -> None:
         ),
         ({"up": Orientation(parts=2)}, "Mixture.up of shape [3, 4, 8] does not fit: parts=2 must divide the 3 of dim"),
         ({"up": 1}, "Mixture.up=1: must be a granet.Orientation"),
+        (lambda module: None, "gave None for Mixture; must be a dict"),
     ],
 )
-def test_axes_that_do_not_fit_the_weight_are_refused(weights: dict[str, Any], says: str) -> None:
+def test_axes_that_do_not_fit_the_weight_are_refused(weights: Any, says: str) -> None:
     granet.register_weights(Mixture, weights)
     model = nn.ModuleDict({"mix": Mixture(), "fc": nn.Linear(2, 2)})
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -45,6 +45,8 @@ def weights_in(module: nn.Module) -> dict[str, Orientation]:
     for one in type(module).__mro__:
         if (kind := _kind(one)) is not None:
             lies = kind(module) if callable(kind) else kind
+            if not isinstance(lies, Mapping):
+                raise ValueError(f"register_weights: gave {lies!r} for {type(module).__name__}; must be a dict")
             found = {name: how for name, how in lies.items() if module._parameters.get(name) is not None}
             for name, how in found.items():
                 _check(module, name, how)
