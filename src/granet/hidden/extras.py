@@ -34,7 +34,8 @@ class ExtraParameters:
         self._extras = list(extras)
         self._children: list[list[tuple[nn.Parameter, nn.Parameter]]] = []
         """For each group of extras, its weights and extras in pairs."""
-        homes = [_home(optimizer, weight) for weight in weights]
+        numbers = {parameter: n for n, group in enumerate(optimizer.param_groups) for parameter in group["params"]}
+        homes = [numbers[weight] for weight in weights]
         if any("initial_lr" in optimizer.param_groups[home] for home in homes):
             raise ValueError(
                 "optimizer: a learning-rate scheduler has its groups already; make the scheduler after sparsify(), "
@@ -68,7 +69,7 @@ class ExtraParameters:
 
         The groups are looked up each time: loading a state replaces them, and others may be added and removed.
         """
-        groups = _groups(self._optimizer)
+        groups = groups_of(self._optimizer)
         for pairs in self._children:
             held = [(groups[weight], groups[extra]) for weight, extra in pairs if weight in groups and extra in groups]
             if held:  # else the user has taken them out
@@ -81,14 +82,14 @@ class ExtraParameters:
 
         Only its gradient is dropped: it stays in its group, and is trained again if the weight comes back.
         """
-        groups = _groups(self._optimizer)
+        groups = groups_of(self._optimizer)
         for weight, extra in chain.from_iterable(self._children):
             if weight not in groups:
                 extra.grad = None
 
     def release(self) -> None:
         """Stop training them. Their groups stay, empty: a learning-rate scheduler relies on their number."""
-        groups = _groups(self._optimizer)
+        groups = groups_of(self._optimizer)
         for extra in self._extras:
             if (group := groups.get(extra)) is not None:
                 group.update([(name, []) for name in _OWN & group.keys()], **{_EMPTIED: True})
@@ -102,15 +103,6 @@ def drop_emptied(optimizer: Optimizer) -> None:
     groups[:] = [group for group in groups if _EMPTIED not in group]
 
 
-def _groups(optimizer: Optimizer) -> dict[nn.Parameter, dict[str, Any]]:
+def groups_of(optimizer: Optimizer) -> dict[nn.Parameter, dict[str, Any]]:
     """Parameter to the group that holds it."""
     return {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
-
-
-def _home(optimizer: Optimizer, weight: nn.Parameter) -> int:
-    """The number of the group that holds a weight."""
-    return next(
-        number
-        for number, group in enumerate(optimizer.param_groups)
-        if any(parameter is weight for parameter in group["params"])
-    )

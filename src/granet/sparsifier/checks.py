@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from granet.error_line import and_more
+from granet.hidden import groups_of
 from granet.methods import Method
 from granet.patterns import Units
 from granet.plain_numbers import plain
@@ -38,9 +39,8 @@ def check_values(layers: Sequence[SparseLayer]) -> None:
 
 def check_held(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
     """ValueError unless the optimizer trains all these weights."""
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    missing = [layer.name for layer in layers if id(layer.weight) not in held]
-    if missing:
+    held = groups_of(optimizer)
+    if missing := [layer.name for layer in layers if layer.weight not in held]:
         raise ValueError(
             f"optimizer: does not hold {missing[0]!r}{and_more(missing)}; give it the model's parameters, or exclude "
             "these weights"

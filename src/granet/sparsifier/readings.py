@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from granet.hidden import groups_of
 from granet.masking import all_finite, take_dense, zero_inactive
 from granet.methods.gradient_memory import GradientMemory, take_in
 from granet.weights import SparseLayer, gradients_of
@@ -125,8 +126,7 @@ def _any(tensors: Sequence[Tensor]) -> Tensor:
 
 def read_rates(optimizer: Optimizer, layers: Sequence[SparseLayer]) -> None:
     """Each layer's ``rate`` becomes the learning rate of its weight's group."""
-    for group in optimizer.param_groups:
-        held = {id(parameter) for parameter in group["params"]}
-        for layer in layers:
-            if id(layer.weight) in held:
-                layer.rate = group["lr"]
+    groups = groups_of(optimizer)
+    for layer in layers:
+        if layer.weight in groups:
+            layer.rate = groups[layer.weight]["lr"]

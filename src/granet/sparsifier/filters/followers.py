@@ -27,6 +27,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from granet.hidden import groups_of
 from granet.masking import zero_inactive
 from granet.names import plain_name, unwrapped
 from granet.patterns import FILTERS
@@ -142,8 +143,7 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
     Without an optimizer all that is in the model can be: nothing trains it.
     """
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    groups = optimizer.param_groups if optimizer is not None else [{"params": list(model.parameters())}]
-    trained = {id(parameter) for group in groups for parameter in group["params"]}
+    trained = set(model.parameters() if optimizer is None else groups_of(optimizer))
     model = unwrapped(model)
     modules = dict(model.named_modules())
     followers = Followers(layers)
@@ -218,13 +218,13 @@ def _lead(
     module: nn.Module,
     short: str,
     names: Mapping[int, str],
-    trained: Collection[int],
+    trained: Collection[nn.Parameter],
 ) -> None:
     """Let the bias of the module follow the filters; with it at zero, the module outputs zero for dropped ones."""
     bias = getattr(module, short, None)
     if isinstance(bias, Tensor) and bias.numel() != len(_active(filters)):
         return
-    if isinstance(bias, nn.Parameter) and bias.requires_grad and id(bias) not in trained:
+    if isinstance(bias, nn.Parameter) and bias.requires_grad and bias not in trained:
         followers.loose.append(names[id(bias)])
         return
     if isinstance(bias, nn.Parameter):
@@ -234,14 +234,14 @@ def _lead(
 
 
 def _only_read(
-    layers: Iterable[str], model: nn.Module, trained: Collection[int], elsewhere: Collection[object]
+    layers: Iterable[str], model: nn.Module, trained: Collection[nn.Parameter], elsewhere: Collection[object]
 ) -> Iterator[tuple[str, nn.Parameter]]:
-    """Layers whose weights this optimizer trains (by id) and nothing uses but the layer itself."""
+    """Layers whose weights this optimizer trains and nothing uses but the layer itself."""
     uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     for name in layers:
         weight = model.get_submodule(name).weight
         alone = uses[id(weight)] == 1 and f"{name}.weight" not in elsewhere
-        if isinstance(weight, nn.Parameter) and id(weight) in trained and alone:
+        if isinstance(weight, nn.Parameter) and weight in trained and alone:
             yield name, weight
 
 
