@@ -140,7 +140,9 @@ class Steps:
             self.hidden.load(saved.hidden)
             self._zeros.followers.hold("layers")
         else:
-            self.drop_hidden()  # nothing is hidden after finish()
+            self.drop_hidden()  # nothing is hidden after finish(), and no update comes
+            if self._method.hidden:
+                self.updates.stop()
             self._zeros.followers.hold(self._held)
             self._due = True
 
@@ -188,7 +190,6 @@ class Steps:
         if self.hidden is not None:
             self.hidden.finish()
             self.hidden = None
-        if self._method.hidden:  # also where a given state is of after finish(), so that nothing was hidden here
             self.updates.stop()
 
     def __getstate__(self) -> dict[str, Any]:
