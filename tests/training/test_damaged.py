@@ -19,7 +19,7 @@ DAMAGED = [
     ("config.json", b"[]", "list indices must be"),
     ("config.json", b"{}", "no 'recipe'"),
     ("config.json", b'{"recipe": {"epochs": "3"}}', "epochs='3': must be of type int"),
-    ("config.json", b'{"recipe": {"method_fields": []}}', "no attribute 'items'"),
+    ("config.json", b'{"recipe": {"method_fields": []}}', "has no attribute"),
     ("summary.json", b"", "Expecting value"),
     ("summary.json", NOISE, "codec can't decode"),
     ("summary.json", b'{"a": 1}', "unexpected keyword argument 'a'"),
