@@ -219,12 +219,19 @@ def test_after_the_last_update_any_length_will_do(saved: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:granet.*training ends at step")
+@pytest.mark.parametrize("end", ["finish", "remove"])
 @pytest.mark.parametrize("name", ["dpf", "gmp-original", "str", "vd"])
-def test_after_finish_the_masks_stay_as_they_are(name: str) -> None:
-    model, optimizer, sparsifier = start(name)
-    train(model, optimizer, 0, SAVED)
-    sparsifier.remove()
-    model, optimizer, resumed = start(name, state=sparsifier.state_dict())
-    assert resumed.updates == sparsifier.updates == range(0)
-    train(model, optimizer, SAVED, STEPS)
-    assert resumed.check() and resumed.active == sparsifier.active
+def test_after_the_end_of_what_is_hidden_the_masks_stay_as_they_are(name: str, end: str) -> None:
+    first = start(name)
+    train(*first[:2], 0, SAVED)
+    getattr(first[2], end)()
+    states = [copy.deepcopy(part.state_dict()) for part in first]
+    model, optimizer, resumed = start(name, seed=3, state=states[2])
+    model.load_state_dict(states[0])
+    optimizer.load_state_dict(states[1])
+    assert resumed.updates == first[2].updates == range(0)
+    for one in (first, (model, optimizer)):
+        train(*one[:2], SAVED, SAVED + 1)
+    assert end == "remove" or not differences(model.state_dict(), first[0].state_dict())
+    train(model, optimizer, SAVED + 1, STEPS)
+    assert resumed.check() and resumed.active == first[2].active

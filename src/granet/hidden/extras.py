@@ -103,6 +103,13 @@ def drop_emptied(optimizer: Optimizer) -> None:
     groups[:] = [group for group in groups if _EMPTIED not in group]
 
 
+def without_emptied(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any] | None:
+    """The state of an optimizer without those groups, for one that has none; it may be saved with or without them."""
+    if len(state["param_groups"]) <= len(optimizer.param_groups):
+        return None
+    return state | {"param_groups": [group for group in state["param_groups"] if _EMPTIED not in group]}
+
+
 def groups_of(optimizer: Optimizer) -> dict[nn.Parameter, dict[str, Any]]:
     """Parameter to the group that holds it."""
     return {parameter: group for group in optimizer.param_groups for parameter in group["params"]}

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
+from granet.hidden import without_emptied
+
 _CHECKPOINT = "torch.distributed.checkpoint.state_dict"
 
 
@@ -49,6 +51,7 @@ class StepHooks:
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
+            optimizer.register_load_state_dict_pre_hook(without_emptied),  # of a hidden training that is over here
         ]
 
     def remove(self) -> None:
