@@ -1,6 +1,7 @@
 """On a GPU: every method in a replayed step, runs on streams of one process equal to runs alone, and taken up again."""
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import granet
 from granet.data import load
 from granet.models import create_model
 from granet.studies.jobs import Place
+from granet.studies.jobs.gate import Gate
 from granet.studies.jobs.threads import in_threads
 from granet.studies.spec import read_spec
 from granet.training import Recipe, Run, RunDir, Training
-from granet.training.gpu_gate import GATE
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="a step is replayed on a GPU only")
 
@@ -75,13 +76,13 @@ def test_runs_on_streams_equal_runs_alone(tmp_path: Path, gpu: torch.device) -> 
 @pytest.mark.parametrize("compile", [False, True])
 def test_a_step_is_made_beside_threads_that_evaluate_a_model(gpu: torch.device, compile: bool) -> None:
     """They wait for the device, and they call modules."""
-    done, waits, errors = threading.Event(), [], []
+    gate, done, waits, errors = Gate(), threading.Event(), [], []
     model = create_model("digits_net", num_classes=10, in_channels=1).eval().to(gpu)
 
     def work() -> None:
         while not done.is_set():
             try:
-                with GATE.working(), torch.no_grad():
+                with gate.working(), torch.no_grad():
                     model(torch.zeros(8, 1, 8, 8, device=gpu))
                     torch.cuda.synchronize()
             except Exception as error:
@@ -93,8 +94,10 @@ def test_a_step_is_made_beside_threads_that_evaluate_a_model(gpu: torch.device, 
     try:
         for seed in range(5):
             before = len(waits)
-            Training(replace(REPEATABLE, seed=seed, compile=compile), load("digits"), device=gpu)
-            assert len(waits) > before
+            with gate.alone():
+                Training(replace(REPEATABLE, seed=seed, compile=compile), load("digits"), device=gpu)
+            while len(waits) == before:
+                time.sleep(0.001)
     finally:
         done.set()
         thread.join()

@@ -27,6 +27,15 @@ SOON = 30  # seconds that nothing takes unless it never comes
 Epochs = Callable[[int, Callable[[], bool]], None]
 
 
+def until(happens: Callable[[], bool], stop: Callable[[], bool]) -> None:
+    """Train on, step by step, until it happens."""
+    deadline = time.monotonic() + SOON
+    while not happens():
+        assert time.monotonic() < deadline
+        stop()
+        time.sleep(0.001)
+
+
 class System:
     """What the threads of a sweep call: each run does what the test says, between one epoch and its end."""
 
@@ -99,12 +108,11 @@ def test_one_thread_trains_all_in_order_and_reads_the_images_once(system: System
 @pytest.mark.parametrize(("packed", "at_once"), [(1, 1), (2, 2), (8, 3)])
 def test_no_more_threads_than_runs(system: System, place: Place, packed: int, at_once: int) -> None:
     """As many train at once, each thread on its own stream."""
-    meeting, streams = threading.Barrier(at_once, timeout=SOON), set()
+    streams = set()
 
     def between(seed: int, stop: Callable[[], bool]) -> None:
         streams.add(system.local.stream)
-        if seed < at_once:
-            meeting.wait()
+        until(lambda: len(streams) == at_once, stop)
 
     system.between = between
     errors = [event.error for event in in_threads(RECIPES, place, packed, lambda: False)]
@@ -159,26 +167,32 @@ def test_threads_are_waited_for_when_nobody_listens_any_more(system: System, pla
     assert system.notes.count(("saved", True)) == 2 and len(system.order()) == 2
 
 
-def test_runs_are_chosen_and_built_one_at_a_time(system: System, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seeds belong to the whole process, and so do the runs that are left."""
-    meeting, met = threading.Barrier(2), []
-    choose = job.take_next
+def test_a_run_is_built_alone(system: System, place: Place) -> None:
+    """Seeds and compilation belong to the whole process: nobody else builds or is within a step."""
+    busy: set[str] = set()
+    found: list[set[str]] = []
+    training, built = set(), []
 
-    def meet() -> None:
-        try:
-            meeting.wait(timeout=0.1)
-            met.append(threading.current_thread())
-        except threading.BrokenBarrierError:
-            meeting.reset()
+    def build() -> None:
+        found.append(set(busy))
+        busy.add("building")
+        time.sleep(0.02)
+        found.append(busy - {"building"})
+        busy.discard("building")
+        built.append(set(training))
 
-    def slow_choice(*given: Any) -> Recipe | None:
-        meet()
-        return choose(*given)
+    def between(seed: int, stop: Callable[[], bool]) -> None:
+        training.add(seed)
+        while len(built) < len(RECIPES) and not stop():
+            busy.add(f"step of {seed}")
+            time.sleep(0.001)
+            busy.discard(f"step of {seed}")
+        training.discard(seed)
 
-    monkeypatch.setattr(threads, "take_next", slow_choice)
-    system.build = meet
-    list(in_threads(RECIPES[:2], place, 2, lambda: False))
-    assert met == []
+    system.build, system.between = build, between
+    list(in_threads(RECIPES, place, 3, lambda: False))
+    assert found == [set()] * 6
+    assert len(built[-1]) == 2  # while the others trained
 
 
 def test_children_wait_for_their_parent_and_then_train_at_once(
@@ -187,14 +201,15 @@ def test_children_wait_for_their_parent_and_then_train_at_once(
     """Also when another run has ended meanwhile."""
     parent, other = RECIPES[:2]
     children = [replace(parent, seed=seed, parent=run_name(parent)) for seed in (2, 3)]
-    waited, meeting = threading.Event(), threading.Barrier(2, timeout=SOON)
+    waited, met = threading.Event(), set()
 
     def between(seed: int, stop: Callable[[], bool]) -> None:
         if seed == parent.seed:
-            assert waited.wait(SOON)
+            until(waited.is_set, stop)
         elif seed != other.seed:
             waited.set()  # if it came too early
-            meeting.wait()
+            met.add(seed)
+            until(lambda: len(met) == 2, stop)
 
     def sleep(seconds: float) -> None:
         if ("end", other.seed) in system.notes:

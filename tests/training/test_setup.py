@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -61,16 +60,6 @@ def test_a_method_counts_the_epochs_of_the_run_and_leaves_out_what_is_excluded(d
     sparsifier = Training(replace(SHORT, method_fields=fields, exclude=("classifier*",)), data).sparsifier
     assert list(sparsifier.updates) == [6, 12, 18]
     assert "hidden.0.weight" in sparsifier.masks and "classifier.weight" not in sparsifier.masks
-
-
-@pytest.mark.parametrize(("pattern", "alone"), [("filter", 1), ("weight", 0)])
-def test_no_other_run_works_while_a_model_is_traced(
-    data: ImageSet, pattern: str, alone: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("granet.training.loop.GATE", gate := MagicMock())
-    fields = {**SHORT.method_fields, "sparsity": 0.5, "pattern": pattern}
-    Training(replace(SHORT, method_fields=fields, exclude=("classifier*",)), data)
-    assert gate.alone.call_count == alone
 
 
 def test_some_parameters_are_not_decayed(data: ImageSet) -> None:

@@ -18,7 +18,6 @@ from granet.sparsifier import Sparsifier, steps_of
 from granet.training.bfloat16_weights import RoundedWeights
 from granet.training.compiled import compiled
 from granet.training.device import has_gpu_to_itself, kernels_tried
-from granet.training.gpu_gate import GATE
 from granet.training.norm_counters import counted_apart
 from granet.training.step import Loss
 
@@ -248,7 +247,7 @@ def _capture(
     own = torch.cuda.Stream(priority=FIRST) if has_gpu_to_itself() else current  # type: ignore[no-untyped-call]
     own.wait_stream(current)
     graph = torch.cuda.CUDAGraph()
-    with GATE.alone(), kernels_tried():
+    with kernels_tried():
         random = torch.cuda.get_rng_state()
         with torch.cuda.stream(own):
             for _ in range(WARM_UP):

@@ -22,14 +22,13 @@ from granet.training.checkpoint import fitting
 from granet.training.cost import Cost
 from granet.training.device import enough_memory, prepare_device
 from granet.training.feeds import Data, Split, make_feed
-from granet.training.gpu_gate import GATE
 from granet.training.graph import GraphStep
 from granet.training.learning_rate import learning_rate
 from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
 from granet.training.run_ahead import cuda_run_ahead_limit
-from granet.training.setup import attach_method, check_outputs, make_model, make_sgd, traces_model
+from granet.training.setup import attach_method, check_outputs, make_model, make_sgd
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
 _OPTIONS = ("momentum", "weight_decay", "nesterov")
@@ -77,8 +76,7 @@ class Training:
                 check_no_extras(recipe, self._optimizer, branch)
                 self._load_weights(branch)  # before the method begins: it looks at them
             self._feed = make_feed(data, recipe, device, workers)
-            with GATE.alone() if traces_model(recipe) else nullcontext():
-                self.sparsifier = attach_method(recipe, self.model, self._optimizer, self._feed, parent)
+            self.sparsifier = attach_method(recipe, self.model, self._optimizer, self._feed, parent)
             self._cost = Cost(recipe, data, self.model, self.sparsifier, recipe.epochs * len(self._feed.train))
             masks = self.sparsifier.in_use if self.sparsifier else {}
             hidden = self.sparsifier.hidden if self.sparsifier else None
@@ -120,10 +118,9 @@ class Training:
         for epoch in range(len(self.records) + 1, self.recipe.total_epochs + 1):
             with enough_memory(self._device):
                 self._train_epoch(began, between)
-                with GATE.working():
-                    if epoch == self.recipe.total_epochs:
-                        self._end()
-                    record = self._evaluate(epoch, began)
+                if epoch == self.recipe.total_epochs:
+                    self._end()
+                record = self._evaluate(epoch, began)
             self.records.append(record)
             self._batch, self._drawn_from, self._seconds = 0, self._feed.train.random_state, record.seconds
             yield record
@@ -131,18 +128,12 @@ class Training:
     def _train_epoch(self, began: float, between: Callable[[], None]) -> None:
         self.model.train()
         if self._batch == 0:
-            with GATE.working():
-                self._totals.zero_()
+            self._totals.zero_()
         self._feed.train.random_state = self._drawn_from  # an epoch that was left in the middle has drawn from it
-        batches = self._feed.train.epoch(skip=self._batch)
-        while True:
-            with GATE.working():
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                self._train_on(*batch)
-                self._seconds = time.perf_counter() - began
-                between()
+        for images, labels in self._feed.train.epoch(skip=self._batch):
+            self._train_on(images, labels)
+            self._seconds = time.perf_counter() - began
+            between()
 
     def _train_on(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         self._set_lr(self._learning_rate(self.step))

@@ -15,7 +15,6 @@ from granet.training.branch import find_parent, load_branch
 from granet.training.checkpoint import keep_state, load_checkpoint, remove_checkpoints, save_checkpoint
 from granet.training.feeds import Data
 from granet.training.fingerprint import fingerprint
-from granet.training.gpu_gate import GATE
 from granet.training.loggers import Logger, logging_to
 from granet.training.loop import Training
 from granet.training.recipe import Recipe
@@ -81,12 +80,10 @@ class Run:
                 for record in self.training.epochs(self._saving(checkpoint_every, stop)):
                     self.folder.append(record)
                     if record.epoch in self.recipe.keep:
-                        with GATE.working():
-                            keep_state(self.folder.path, record.epoch, self.training.state())
+                        keep_state(self.folder.path, record.epoch, self.training.state())
                     log.epoch(record)
                     yield record
-                with GATE.working():
-                    self.summary = self._finish()
+                self.summary = self._finish()
                 log.finish(self.summary)
 
     def _saving(self, every: float, stop: Callable[[], bool]) -> Callable[[], None]:

@@ -67,11 +67,6 @@ def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
     )
 
 
-def traces_model(recipe: Recipe) -> bool:
-    """Whether its method traces the model; meanwhile torch traces every call of a model in the process."""
-    return recipe.method_fields.get("pattern") == "filter"
-
-
 def attach_method(
     recipe: Recipe,
     model: nn.Module,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from granet.error_line import error_line
+from granet.studies.jobs.gate import Gate
 from granet.training.checkpoint import kept_path
 from granet.training.feeds import Data, check_workers
 from granet.training.recipe import Recipe
@@ -70,14 +69,20 @@ def train_run(
     read: Callable[[], Data],
     tell: Callable[[Event], None],
     stop: Callable[[], bool],
-    building: threading.Lock | None = None,
+    gate: Gate,
 ) -> None:
-    """Train one run; whatever goes wrong is reported and does not reach the others."""
+    """Train one run; whatever goes wrong is reported and does not reach the others, who share the gate."""
     try:
-        with building or nullcontext():
+        with gate.alone():
             run = Run(recipe, read(), place.device, place.out, workers=place.workers)
-        for record in run.epochs(place.checkpoint_every, stop):
-            tell(Event(recipe, record))
+        with gate.working() as step_aside:
+
+            def between_steps() -> bool:
+                step_aside()
+                return stop()
+
+            for record in run.epochs(place.checkpoint_every, between_steps):
+                tell(Event(recipe, record))
         tell(Event(recipe))
     except TrainedElsewhere:
         tell(Event(recipe, elsewhere=run.folder.summary is None))  # else it is done, by whomever

@@ -14,6 +14,7 @@ import torch
 
 from granet.data import load
 from granet.error_line import warnings_in_one_line
+from granet.studies.jobs.gate import Gate
 from granet.studies.jobs.job import Event, Place, take_next, train_run
 from granet.training.interrupt import stop_signals
 from granet.training.recipe import Recipe
@@ -81,6 +82,7 @@ def _child(pipe: Connection, recipe: Recipe, place: Place, threads: int) -> None
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the sweep passes one signal on
         read = partial(load, recipe.data, data_dir=place.data_dir)
         try:
-            train_run(recipe, place, read, tell, lambda: stop() or (sweep is not None and not sweep.is_alive()))
+            stopped = lambda: stop() or (sweep is not None and not sweep.is_alive())  # noqa: E731
+            train_run(recipe, place, read, tell, stopped, Gate())
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None

@@ -18,6 +18,7 @@ from functools import cache, partial
 import torch
 
 from granet.data import load
+from granet.studies.jobs.gate import Gate
 from granet.studies.jobs.job import Event, Place, take_next, train_run
 from granet.training.recipe import Recipe
 
@@ -26,7 +27,8 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
     events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
     waiting = deque(recipes)
     running: list[Recipe] = []
-    building = threading.Lock()  # seeds and compilation belong to the whole process
+    gate = Gate()
+    choosing = threading.Lock()
     read = cache(partial(load, data_dir=place.data_dir))
     closing = threading.Event()
 
@@ -37,7 +39,7 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
         try:
             with stream:
                 while waiting and not stopped():
-                    with building:
+                    with choosing:
                         recipe = take_next(waiting, running, place.out)
                         if recipe is not None:
                             running.append(recipe)
@@ -45,9 +47,9 @@ def in_threads(recipes: Sequence[Recipe], place: Place, packed: int, stop: Calla
                         time.sleep(0.5)
                         continue
                     try:
-                        train_run(recipe, place, partial(read, recipe.data), events.put, stopped, building)
+                        train_run(recipe, place, partial(read, recipe.data), events.put, stopped, gate)
                     finally:
-                        with building:
+                        with choosing:
                             running.remove(recipe)
         except KeyboardInterrupt:
             pass  # it was asked to stop, and has saved

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from granet.training.gpu_gate import Gate
+from granet.studies.jobs.gate import Gate
 
 
 def test_nobody_works_while_one_is_alone() -> None:
@@ -14,8 +14,9 @@ def test_nobody_works_while_one_is_alone() -> None:
 
     def work(name: int) -> None:
         nonlocal most
-        for _ in range(200):
-            with gate.working():
+        with gate.working() as step_aside:
+            for _ in range(200):
+                step_aside()
                 at_work.add(name)
                 most = max(most, len(at_work))
                 wrong.extend(alone)
