@@ -1,4 +1,4 @@
-"""The trained networks that come with the package, if there are any, and the page about them."""
+"""The trained networks of a checkout, and the page about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 import granet
 from granet.cli.pretrained import pretrained_page
 from granet.data import ImageSet, MissingDataError, load
-from granet.pretrained import FOLDER, INDEX, load_from, read_index, sha256
+from granet.pretrained import FOLDER, INDEX, read_index
+from granet.pretrained.download import sha256
 from granet.studies.publish import LIMIT, score
 
 ROOT = Path(__file__).parents[1]
@@ -46,13 +47,6 @@ def test_what_is_no_name_is_refused(name: object) -> None:
         granet.load_pretrained(name)  # type: ignore[arg-type]
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    (tmp_path / INDEX).write_bytes((FOLDER / INDEX).read_bytes())
-    path = tmp_path / ENTRIES[0].file
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: index\.json names it, .* \(No such file"):
-        load_from(tmp_path, ENTRIES[0].name)
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -60,7 +54,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "codec can't decode"),
         (b"{}", "must be a list"),
         (b"[1]", "must be a mapping"),
-        (b'[{"name": "a"}]', "missing 11 required"),
+        (b'[{"name": "a"}]', "missing 12 required"),
         ((FOLDER / INDEX).read_bytes().replace(b'"seed": 0', b'"seed": "0"'), "seed='0' is of the wrong type"),
     ],
 )
@@ -72,11 +66,12 @@ def test_a_damaged_index_is_named(tmp_path: Path, content: bytes, says: str) -> 
 
 
 def test_files_and_index_agree() -> None:
-    files = {path.name for path in FOLDER.iterdir() if path.suffix != ".py" and path.is_file()}
+    assert FOLDER == ROOT / "pretrained"
+    files = {path.name for path in FOLDER.iterdir()}
     assert files == {INDEX, *(entry.file for entry in ENTRIES)}
     for entry in ENTRIES:
         path = FOLDER / entry.file
-        assert sha256(path) == entry.sha256 and path.stat().st_size <= LIMIT
+        assert sha256(path) == entry.sha256 and path.stat().st_size == entry.size <= LIMIT
         log = json.loads((ROOT / "results" / "logs" / f"{entry.run}.json").read_text())
         recipe = log["recipe"]
         assert (entry.model, entry.data, entry.method, entry.seed) == tuple(
@@ -97,7 +92,7 @@ def test_every_one_is_as_sparse_as_its_entry_says() -> None:
 
 
 def test_one_scores_as_its_entry_says_on_the_real_test_images() -> None:
-    entry = min(ENTRIES, key=lambda entry: (FOLDER / entry.file).stat().st_size)
+    entry = min(ENTRIES, key=lambda entry: entry.size)
     try:
         data = load(entry.data)
     except MissingDataError as error:
@@ -108,7 +103,7 @@ def test_one_scores_as_its_entry_says_on_the_real_test_images() -> None:
 
 
 def test_the_page_is_what_the_index_gives() -> None:
-    assert (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8") == pretrained_page(ENTRIES, FOLDER)
+    assert (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8") == pretrained_page(ENTRIES)
 
 
 def test_trained_on_as_the_page_says_one_keeps_its_zeros() -> None:

@@ -1,4 +1,4 @@
-"""A finished run becomes a network that comes with the package; on the embedded digits."""
+"""A finished run becomes a pretrained network; on the embedded digits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from granet.cli import main
 from granet.data import load
-from granet.pretrained import Pretrained, load_from, read_index, sha256
+from granet.pretrained import Pretrained, load_from, read_index
+from granet.pretrained.download import sha256
 from granet.studies import publish as module
 from granet.studies.publish import publish, score
 from granet.training import Recipe, Run
@@ -40,7 +41,7 @@ def test_with_every_bit_it_is_the_runs_own_network(run: Run, folder: Path) -> No
     assert (entry.name, entry.file) == ("digits_net-digits-granet-0.95", "digits_net-digits-granet-0.95.safetensors")
     assert (entry.model, entry.data, entry.classes, entry.method) == ("digits_net", "digits", 10, "granet")
     assert (entry.seed, entry.run) == (0, run.folder.path.name) and entry.sparsity == pytest.approx(0.95, abs=1e-5)
-    assert entry.sha256 == sha256(folder / entry.file)
+    assert entry.sha256 == sha256(folder / entry.file) and entry.size == (folder / entry.file).stat().st_size
     assert run.summary is not None and entry.accuracy_last == pytest.approx(100 * run.summary.test_accuracy, abs=1e-3)
     model = load_from(folder, entry.name)
     assert not model.training
@@ -118,7 +119,7 @@ def test_names_and_files_that_are_wrong(run: Run, folder: Path) -> None:
         load_from(folder, "digit-95")
     other = publish(run.folder.path, folder, name="other", dtype=None)
     (folder / other.file).replace(folder / entry.file)
-    with pytest.raises(ValueError, match=r"is not the file that index\.json names"):
+    with pytest.raises(ValueError, match="is another file than the index means"):
         load_from(folder, "digits-95")
 
 

@@ -1,11 +1,10 @@
-"""Trained sparse networks that come with the package.
+"""Trained sparse networks: an index of them that comes with the package, and packed files that do not.
 
-Each is a packed file in this folder with an entry in `index.json`; `granet pretrained --add RUN` puts one there.
+A checkout has both in its folder `pretrained`; `granet pretrained --add RUN` puts a network there.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,9 +16,12 @@ from torch import nn
 from granet.checkpoint import load
 from granet.files import read_json
 from granet.models import create_model
+from granet.pretrained.download import find_file
 
-FOLDER = Path(__file__).parent
 INDEX = "index.json"
+_INSTALLED, _CHECKOUT = Path(__file__).parent, Path(__file__).parents[3] / "pretrained"
+FOLDER = _INSTALLED if (_INSTALLED / INDEX).is_file() else _CHECKOUT
+"""Where the index is; in a checkout the files, too."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Pretrained:
     """Of the file."""
     channels: int
     """Of the input images."""
+    size: int
+    """Of the file, in bytes."""
 
 
 def list_pretrained() -> tuple[Pretrained, ...]:
@@ -50,13 +54,17 @@ def list_pretrained() -> tuple[Pretrained, ...]:
     return read_index(FOLDER)
 
 
-def load_pretrained(name: str) -> nn.Module:
+def load_pretrained(name: str, *, url: str | None = None) -> nn.Module:
     """The trained network of that name, in eval mode on the CPU.
+
+    Its file is looked for in a checkout, then in the folder that GRANET_PRETRAINED names, ~/.cache/granet/pretrained by
+    default, and otherwise downloaded to there from the folder at ``url``, which GRANET_PRETRAINED_URL may name instead.
+    Whatever is not the file that the index means, by its SHA-256, is refused.
 
     Its input is a batch of images in [0, 1], normalised by the mean and deviation of its data set, which are in
     docs/pretrained.md. ValueError for an unknown name, with those that begin so or else the nearest one.
     """
-    return load_from(FOLDER, name)
+    return load_from(FOLDER, name, url)
 
 
 def read_index(folder: Path) -> tuple[Pretrained, ...]:
@@ -66,29 +74,23 @@ def read_index(folder: Path) -> tuple[Pretrained, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.name))
 
 
-def load_from(folder: Path, name: str) -> nn.Module:
+def load_from(folder: Path, name: str, url: str | None = None) -> nn.Module:
     """The network of that name in a folder's index, after checking the file against its checksum."""
+    entry, path = find_pretrained(folder, name, url)
+    model = create_model(entry.model, num_classes=entry.classes, in_channels=entry.channels)
+    load(model, path)
+    return model.eval()
+
+
+def find_pretrained(folder: Path, name: str, url: str | None = None) -> tuple[Pretrained, Path]:
+    """The entry of that name in a folder's index, and its checked file, which may have to be downloaded."""
     if not isinstance(name, str):
         raise ValueError(f"name={name!r}: must be a name, as `granet.list_pretrained` has them")
     entries = {entry.name: entry for entry in read_index(folder)}
     if name not in entries:
         raise ValueError(f"name={name!r}: {_instead(name, entries)}")
     entry = entries[name]
-    path = folder / entry.file
-    try:
-        found = sha256(path)
-    except OSError as error:
-        raise ValueError(f"{path}: {INDEX} names it, but it cannot be read ({error.strerror})") from error
-    if found != entry.sha256:
-        raise ValueError(f"{path}: is not the file that {INDEX} names, its SHA-256 is another")
-    model = create_model(entry.model, num_classes=entry.classes, in_channels=entry.channels)
-    load(model, path)
-    return model.eval()
-
-
-def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return entry, find_file(entry.file, entry.sha256, beside=folder, url=url)
 
 
 def _instead(name: str, known: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Publishing the network of a finished run with the package: pack it, measure it again, enter it in the index."""
+"""Publishing the network of a finished run: pack it, measure it again, enter it in the index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from granet.checkpoint import load as load_packed
 from granet.checkpoint import save
 from granet.data import ImageSet, load
 from granet.files import atomic, write_text
-from granet.pretrained import INDEX, Pretrained, read_index, sha256
+from granet.pretrained import INDEX, Pretrained, read_index
+from granet.pretrained.download import sha256
 from granet.probe.trained import take_over
 from granet.training.batches import normaliser
 from granet.training.feeds import resident_split
@@ -24,7 +25,7 @@ from granet.training.step import evaluate
 from granet.weights import find_layers
 
 LIMIT = 3_000_000
-"""The most bytes that one file may take, since every installation includes all files."""
+"""The most bytes that one file may take, since every checkout includes all files."""
 
 
 def publish(
@@ -82,6 +83,7 @@ def publish(
             run=run.name,
             sha256=sha256(temporary),
             channels=data.shape[0],
+            size=size,
         )
     index = [dataclasses.asdict(one) for one in sorted([*others, entry], key=lambda one: one.name)]
     write_text(folder / INDEX, json.dumps(index, indent=2) + "\n")
