@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -67,6 +68,22 @@ def test_imports_go_down(name: str) -> None:
     files = [SOURCE / f"{name}.py"] if (SOURCE / f"{name}.py").is_file() else list((SOURCE / name).rglob("*.py"))
     up = {(path.name, other) for path in files for other in imported(path) if place[other] < place[name]}
     assert not up
+
+
+def test_no_modules_import_each_other() -> None:
+    """Not by way of others either, and not in functions or for types alone."""
+    files = {".".join(path.relative_to(ROOT / "src").with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    graph: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names} & files.keys()
+            elif isinstance(node, ast.ImportFrom) and node.module in files:
+                inside = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[name] |= inside & files.keys() or {node.module}
+    assert sum(map(len, graph.values())) > 800
+    TopologicalSorter(graph).prepare()  # CycleError names them
 
 
 def test_the_walk_through_an_update_is_in_order_of_call() -> None:

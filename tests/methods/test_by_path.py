@@ -25,7 +25,7 @@ MINE = '''
 from dataclasses import dataclass, field
 
 import granet
-from granet.methods.base import register
+from granet.methods.registry import register
 from granet.methods.rigl import RigL
 
 

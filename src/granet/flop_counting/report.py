@@ -1,9 +1,15 @@
-"""The result of a FLOPs count: products layer by layer, the work that no mask shrinks, and what was not counted."""
+"""The result of a FLOPs count: products layer by layer, the work that no mask shrinks, and what was not counted.
+
+It is shown as a text table, as JSON and as CSV.
+"""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Mapping
+import io
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 KINDS = (
@@ -18,6 +24,7 @@ KINDS = (
     "softmax",
 )
 """The kinds of work that no mask shrinks."""
+_COLUMNS = ("layer", "shape", "density", "FLOPs dense", "FLOPs sparse")
 
 
 @dataclass(frozen=True)
@@ -117,22 +124,66 @@ class FlopsReport:
         return dataclasses.replace(self, rows=tuple(rows))
 
     def __str__(self) -> str:
-        from granet.flop_counting.formats import as_text
-
-        return as_text(self)
+        """One line for each layer, the totals, then what is not part of them."""
+        table = [_COLUMNS, *(_cells(row) for row in self.rows)]
+        included = {kind: flops for kind, flops in self.fixed_by_kind.items() if kind in self.included}
+        table += [(f"({kind})", "", "", f"{flops:,}", f"{flops:,}") for kind, flops in included.items()]
+        tensors = {row.parameter or number: row for number, row in enumerate(self.rows)}.values()  # a tied one once
+        weights, active = sum(row.weights for row in tensors), sum(row.active for row in tensors)
+        density = f"{active / weights:.4f}" if weights else ""
+        table.append(("total", f"{weights:,} weights", density, f"{self.dense:,}", f"{self.sparse:,}"))
+        widths = [max(len(line[column]) for line in table) for column in range(len(_COLUMNS))]
+        lines = [_aligned(line, widths) for line in table]
+        rule = "-" * len(lines[0])
+        lines = [lines[0], rule, *lines[1:-1], rule, lines[-1], f"{self.ratio:.4f} of the dense FLOPs"]
+        left_out = [f"{kind} {flops:,}" for kind, flops in self.fixed_by_kind.items() if kind not in self.included]
+        if left_out:
+            lines.append(f"not in the total, the same at any sparsity: {', '.join(left_out)}")
+        if self.unknown:
+            lines.append(f"not counted, no formula: {', '.join(self.unknown)}")
+        return "\n".join(lines)
 
     def to_json(self) -> str:
-        """Everything in the report, as JSON."""
-        from granet.flop_counting.formats import as_json
-
-        return as_json(self)
+        """Totals, rows, fixed work and unknown operators, as JSON."""
+        content = {
+            "dense": self.dense,
+            "sparse": self.sparse,
+            "ratio": self.ratio,
+            "included": self.included,
+            "rows": [dataclasses.asdict(row) | {"density": row.density} for row in self.rows],
+            "fixed": [dataclasses.asdict(fixed) for fixed in self.fixed],
+            "unknown": self.unknown,
+        }
+        return json.dumps(content, indent=2) + "\n"
 
     def to_csv(self) -> str:
         """The rows, as CSV with a header."""
-        from granet.flop_counting.formats import as_csv
-
-        return as_csv(self)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["name", "kind", "parameter", "shape", "weights", "active", "density", "dense", "sparse"])
+        for row in self.rows:
+            sizes = [row.weights, row.active, row.density, row.dense, row.sparse]
+            writer.writerow([row.name, row.kind, row.parameter, _shape(row), *sizes])
+        return text.getvalue()
 
     @property
     def _fixed_included(self) -> int:
         return sum(fixed.flops for fixed in self.fixed if fixed.kind in self.included)
+
+
+def _cells(row: LayerFlops) -> tuple[str, ...]:
+    shape, density = (_shape(row), f"{row.density:.4f}") if row.weights else (f"({row.kind})", "")
+    return row.name or "(model)", shape, density, f"{row.dense:,}", f"{row.sparse:,}"
+
+
+def _shape(row: LayerFlops) -> str:
+    return "x".join(map(str, row.shape))
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Words to the left, numbers to the right."""
+    aligned = [
+        text.ljust(width) if column < 2 else text.rjust(width)
+        for column, (text, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(aligned).rstrip()

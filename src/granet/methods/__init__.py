@@ -1,7 +1,8 @@
 """The methods, one file each, and what methods of one's own are made of; importing this package registers them."""
 
-from granet.methods.base import Method, end_step, periodic, recorded, register
+from granet.methods.base import Method, end_step, periodic, recorded
 from granet.methods.by_gradient import GrowsByGradient
+from granet.methods.called import method_name
 from granet.methods.deep_r import DeepR
 from granet.methods.dpf import DPF
 from granet.methods.dsr import DSR
@@ -16,7 +17,7 @@ from granet.methods.lth import LTH
 from granet.methods.magnitude_init import MagnitudeInit
 from granet.methods.one_shot import OneShot
 from granet.methods.prune_once import PruneAndRegenerate, PruneOnce
-from granet.methods.registry import DENSE, MethodInfo, create_method, list_methods, method_name
+from granet.methods.registry import DENSE, MethodInfo, create_method, list_methods, register
 from granet.methods.rigl import RigL, RigLITOP, SparseToSparse
 from granet.methods.set import SET
 from granet.methods.sis import SIS

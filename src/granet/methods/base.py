@@ -1,4 +1,4 @@
-"""What a method's module needs: the base class, the times of updates, and the registry decorator."""
+"""What a method's module needs: the base class and the times of updates."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from torch.optim import Optimizer
 from granet.checks import check_share, check_switch
 from granet.clock import Clock, Time, parse_time, share_as_text
 from granet.hidden import Hidden
+from granet.methods.called import method_name
 from granet.methods.gradient_memory import GradientMemory, Momentum
-from granet.methods.registry import method_name, register
 from granet.net import SparseNet
 from granet.patterns import Groups, parse_pattern
 from granet.plain_numbers import plain
 from granet.weights import SparseLayer
-
-__all__ = ["DenseGradient", "Method", "end_step", "periodic", "recorded", "register"]
 
 DenseGradient = Literal["never", "on updates", "always"]
 

@@ -11,8 +11,9 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock, Time
 from granet.hidden import FedBackWeights, Hidden
-from granet.methods.base import DenseGradient, register
+from granet.methods.base import DenseGradient
 from granet.methods.gmp import Gradual
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.scores import hidden_magnitude
 from granet.weights import SparseLayer

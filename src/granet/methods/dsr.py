@@ -9,7 +9,7 @@ import torch
 
 from granet.checks import check_number, check_share
 from granet.clock import Clock, Time
-from granet.methods.base import register
+from granet.methods.registry import register
 from granet.methods.rigl import SparseToSparse
 from granet.net import SparseNet
 from granet.scores import magnitude, random_elsewhere

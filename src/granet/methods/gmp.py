@@ -8,7 +8,8 @@ from typing import ClassVar
 from granet.checks import check_choice, check_share
 from granet.clock import Clock, Time
 from granet.distributions import PRUNING_DISTRIBUTIONS, Distribution, Uniform
-from granet.methods.base import Method, end_step, periodic, register, shorter_period
+from granet.methods.base import Method, end_step, periodic, shorter_period
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.schedules import cubic
 from granet.scores import PRUNE_SCORES, Score

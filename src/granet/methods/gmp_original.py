@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.hidden import FrozenWeights, Hidden
-from granet.methods.base import register
 from granet.methods.gmp import Gradual
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.scores import hidden_magnitude
 from granet.weights import SparseLayer

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from granet.checks import check_choice, check_ratio, check_share
 from granet.clock import Clock
 from granet.distributions import DISTRIBUTIONS, distribution
-from granet.methods.base import register
 from granet.methods.by_gradient import GrowsByGradient
 from granet.methods.gmp import GMP
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.schedules import cosine
 from granet.scores import gradient, magnitude

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from granet.checks import check_count, check_number
-from granet.methods.base import Method, register
+from granet.methods.base import Method
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.scores import given, in_order
 

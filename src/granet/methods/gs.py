@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from granet.checks import check_count
 from granet.clock import Clock, Time
-from granet.methods.base import Method, end_step, register
+from granet.methods.base import Method, end_step
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.schedules import geometric
 from granet.scores import magnitude

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from granet.methods.base import register
 from granet.methods.lth import LTH
+from granet.methods.registry import register
 from granet.net import SparseNet
 
 

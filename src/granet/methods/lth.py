@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from granet.distributions import kept
-from granet.methods.base import Method, register
+from granet.methods.base import Method
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.probe import Tensors
 from granet.scores import given

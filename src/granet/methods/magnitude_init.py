@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from granet.methods.base import Method, register
+from granet.methods.base import Method
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.scores import magnitude
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from granet.methods.base import register
 from granet.methods.lrr import LRR
+from granet.methods.registry import register
 
 
 @register(

@@ -8,7 +8,8 @@ from typing import ClassVar
 from granet.checks import check_choice, check_rate
 from granet.clock import Clock
 from granet.distributions import PRUNING_DISTRIBUTIONS, PruningDistribution
-from granet.methods.base import Method, register
+from granet.methods.base import Method
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.scores import gradient, magnitude
 

@@ -7,14 +7,12 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 from granet.error_line import did_you_mean
 from granet.import_path import imported
-
-if TYPE_CHECKING:
-    from granet.methods.base import Method
+from granet.methods.base import Method
+from granet.methods.called import give_name
 
 DENSE = "dense"
 """What recipes call training without a method."""
@@ -103,9 +101,7 @@ class MethodInfo:
 
 
 _METHODS: dict[str, MethodInfo] = {}
-_NAMES: WeakKeyDictionary[type[Method], str] = WeakKeyDictionary()
-"""What each class was first registered as; it keeps that name when another class is registered under it."""
-M = TypeVar("M", bound="type[Method]")
+M = TypeVar("M", bound=type[Method])
 
 
 def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
@@ -131,7 +127,7 @@ def register(name: str, *, paper: str, **facts: Any) -> Callable[[M], M]:
         if name in _METHODS and _is_ours(_METHODS[name].cls) and not _is_ours(cls):
             raise ValueError(f"name={name!r}: is that of {_METHODS[name].cls.__name__}, which granet has; take another")
         _METHODS[name] = MethodInfo(name, cls, _summary(cls), paper, **facts)
-        _NAMES.setdefault(cls, name)
+        give_name(cls, name)
         return cls
 
     return add
@@ -152,14 +148,6 @@ def list_methods() -> list[MethodInfo]:
     return list(_METHODS.values())
 
 
-def method_name(method: Method) -> str:
-    """The registered name of a method, or its class name if it has none.
-
-    A path by which it was found does not count: states are compared by this, wherever their method came from.
-    """
-    return _NAMES.get(type(method), type(method).__name__)
-
-
 def find_method(name: str, *others: str) -> MethodInfo:
     """The method of that name. One that is ``package.module:Class`` is imported, and is in the list from then on.
 
@@ -177,8 +165,6 @@ def find_method(name: str, *others: str) -> MethodInfo:
 
 
 def _own_class(name: str) -> type[Method]:
-    from granet.methods.base import Method  # which imports this module
-
     cls = imported("method", name)
     if not isinstance(cls, type) or not issubclass(cls, Method) or inspect.isabstract(cls):
         raise ValueError(f"method={name!r}: must be a class that is derived from granet.Method and defines begin")

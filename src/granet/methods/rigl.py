@@ -10,8 +10,9 @@ import torch
 from granet.checks import check_ratio
 from granet.clock import Clock, Time
 from granet.distributions import distribution
-from granet.methods.base import Method, end_step, periodic, register
+from granet.methods.base import Method, end_step, periodic
 from granet.methods.by_gradient import GrowsByGradient
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.schedules import cosine
 from granet.scores import gradient, magnitude

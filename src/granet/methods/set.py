@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from granet.clock import Clock, Time
-from granet.methods.base import register
+from granet.methods.registry import register
 from granet.methods.rigl import SparseToSparse
 from granet.net import SparseNet
 from granet.scores import magnitude, random

@@ -9,8 +9,8 @@ import torch
 
 from granet.checks import check_ratio
 from granet.clock import Clock, Time
-from granet.methods.base import register
 from granet.methods.gradient_memory import GradientMemory, Momentum
+from granet.methods.registry import register
 from granet.methods.rigl import SparseToSparse
 from granet.net import SparseNet
 from granet.schedules import cosine

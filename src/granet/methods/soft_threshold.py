@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from granet.checks import check_number
 from granet.clock import Clock, Time
 from granet.hidden import Hidden, SoftThreshold
-from granet.methods.base import Method, recorded, register
+from granet.methods.base import Method, recorded
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.patterns import units_of
 from granet.scores import magnitude

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from granet.distributions import distribution
-from granet.methods.base import Method, register
+from granet.methods.base import Method
+from granet.methods.registry import register
 from granet.net import SparseNet
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from granet.checks import check_count
-from granet.methods.base import Method, register
+from granet.methods.base import Method
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.probe import Probe, Tensors, each_tensor
 from granet.schedules import geometric

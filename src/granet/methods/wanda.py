@@ -12,7 +12,8 @@ from torch import Tensor
 from granet.checks import check_count
 from granet.distributions import Uniform
 from granet.error_line import and_more
-from granet.methods.base import Method, register
+from granet.methods.base import Method
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.probe import Batch, LayerCall, Probe, Tensors, watch_calls
 from granet.scores import given

@@ -8,8 +8,9 @@ from typing import ClassVar
 from granet.checks import check_count, check_number
 from granet.clock import Clock, Time
 from granet.distributions import distribution
-from granet.methods.base import Method, end_step, register
+from granet.methods.base import Method, end_step
 from granet.methods.deep_r.langevin import fix_signs, walk
+from granet.methods.registry import register
 from granet.net import SparseNet
 from granet.scores import random
 

@@ -9,7 +9,8 @@ from functools import partial
 from typing import ClassVar
 
 from granet.checks import check_count, check_share
-from granet.methods.base import Method, register
+from granet.methods.base import Method
+from granet.methods.registry import register
 from granet.methods.sis.inclusion import constraint, least_weights
 from granet.methods.sis.layer_inputs import Seen, watch
 from granet.net import SparseNet
