@@ -1,0 +1,120 @@
+"""What is promised of every method, whatever the pattern, the net, the optimizer and the moment.
+
+A training that is interrupted and taken up again equals one that was not, bit for bit; zeros are exact at every step; a
+step that is skipped leaves no trace; and what remains in the end is a plain model. Every two values of a row meet in
+some row, not every three. A failing row is run alone by ``-k`` and its name.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import contract
+from bits import differences
+from contract import AFTER, MOMENTS, NETS, PATTERNS, ROWS, STEPS, Row, Run, taken_up
+from devices import DEVICES
+from granet.patterns import parse_pattern
+
+every_device = pytest.mark.parametrize("device", DEVICES)
+END = STEPS + AFTER
+pytestmark = pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")  # of tiny layers
+
+
+@pytest.fixture(autouse=True)
+def the_same_sums_each_time() -> Iterator[None]:
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield
+
+
+def check_zeros(run: Run) -> None:
+    """Zeros are where the masks say, whole units of the pattern, and as many as the history tells."""
+    sparsifier, pattern = run.sparsifier, parse_pattern(run.row.pattern)
+    layers = sparsifier.layers.values()
+    counts = tuple(int(layer.mask.sum()) for layer in layers)
+    if sparsifier.method.dense_passes == 0 or sparsifier.hidden is None:
+        assert sparsifier.check(), f"step {run.step}: {sparsifier.check()}"
+        assert not any(torch.count_nonzero(layer.weight[~layer.mask]) for layer in layers)
+    assert pattern is None or all(pattern.holds(layer, layer.mask) for layer in layers)
+    assert tuple(sparsifier.active.values()) == counts and sparsifier.step == run.step
+    numel = sum(layer.numel for layer in layers)
+    assert sparsifier.sparsity == (numel - sum(counts)) / numel
+    if (records := sparsifier.history) and records[-1].step == run.step:
+        assert records[-1].active == counts
+        assert records[-1].achieved == sparsifier.sparsity
+
+
+def check_promised(run: Run) -> None:
+    """The zeros are as many as were asked for, to a half of the largest unit."""
+    sparsifier, asked = run.sparsifier, PATTERNS[run.row.pattern]
+    layers = sparsifier.layers.values()
+    numel, zeros = sum(layer.numel for layer in layers), sum(int((~layer.mask).sum()) for layer in layers)
+    if run.row.info.exact_target:
+        pattern = parse_pattern(run.row.pattern)
+        largest = 0 if pattern is None or ":" in pattern.text else max(pattern.quantum(layer) for layer in layers)
+        assert abs(zeros - round(numel * asked)) <= largest / 2
+        assert sparsifier.target_sparsity == asked
+    assert 0 < zeros < numel or run.row.method == "prune-regrow"
+
+
+def check_plain(run: Run) -> None:
+    """Nothing is behind the weights any more, and in the end nothing is left of what was put around them."""
+    sparsifier, optimizer = run.sparsifier, run.optimizer
+    assert sparsifier.hidden is None
+    before = run.everything()
+    sparsifier.finish()
+    assert not differences(before, run.everything()), "it ends once"
+    sparsifier.remove()
+    assert list(run.model.state_dict()) == list(NETS[run.row.net][0]().state_dict())
+    assert [len(group["params"]) for group in optimizer.param_groups] == [len(list(run.model.parameters()))]
+    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in run.model.modules())
+
+
+@every_device
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_training(row: Row, device: str) -> None:
+    whole, troubled = Run(row, device), Run(row, device)
+    check_zeros(whole)
+    moment = MOMENTS[row.moment]
+    for run in (whole, troubled):
+        run.train(moment, check=lambda run=run: check_zeros(run))
+    here = whole.everything()
+    assert not differences(here, troubled.everything()), "the same training twice"
+
+    others = taken_up(whole)
+    for name, other in others.items():
+        assert not differences(here, other.everything()), name
+        other.train(END, taken=row.taken)
+    assert not differences(here, whole.everything()), "a copy goes its own way"
+
+    troubled.skip()
+    assert not differences(here, troubled.everything()), "a step that is skipped"
+
+    whole.train(STEPS, check=lambda: check_zeros(whole))
+    check_promised(whole)
+    whole.train(END, check=lambda: check_zeros(whole))
+    end = whole.everything()
+    for name, other in others.items():
+        assert not differences(end, other.everything()), name
+    assert not differences(end, troubled.train(END).everything()), "a step that was skipped"
+    check_plain(whole)
+
+
+@every_device
+def test_a_new_process_goes_on(device: str, tmp_path: Path) -> None:
+    rows, ends = ROWS[::12], {}
+    for row in rows:
+        run = Run(row, device).train(MOMENTS[row.moment])
+        torch.save(run.state(), tmp_path / f"{row}.pt")
+        ends[row] = run.train(END).state()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    subprocess.run([sys.executable, contract.__file__, str(tmp_path), device], env=environment, check=True, timeout=300)
+    for row, end in ends.items():
+        assert not differences(end, torch.load(tmp_path / f"{row}.pt", weights_only=True)), row
