@@ -1,4 +1,4 @@
-"""The trained networks of a checkout, and the page about them."""
+"""The trained networks of a checkout, and what the page about them says."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import pytest
 import torch
 
 import granet
-from granet.cli.pretrained import pretrained_page
 from granet.data import ImageSet, MissingDataError, load
 from granet.pretrained import FOLDER, INDEX, read_index
 from granet.pretrained.download import sha256
-from granet.studies.publish import LIMIT, score
+from paper.pretrained import LIMIT, score
 
 ROOT = Path(__file__).parents[1]
 ENTRIES = granet.list_pretrained()
@@ -100,10 +99,6 @@ def test_one_scores_as_its_entry_says_on_the_real_test_images() -> None:
     assert isinstance(data, ImageSet)
     # another device or number of threads sums in another order: that may turn some of the 10,000 answers
     assert score(granet.load_pretrained(entry.name), data) == pytest.approx(entry.accuracy_last, abs=0.05)
-
-
-def test_the_page_is_what_the_index_gives() -> None:
-    assert (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8") == pretrained_page(ENTRIES)
 
 
 def test_trained_on_as_the_page_says_one_keeps_its_zeros() -> None:

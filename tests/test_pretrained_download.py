@@ -275,8 +275,6 @@ def test_the_command_fetches_a_file_and_says_where_it_is(
         (("--fetch", "tiny", "--url", "networks"), "url='networks': must begin with http:// or https://"),
         (("--fetch", "tini"), "name='tini': the nearest is 'tiny'"),
         (("--url", "http://a"), r"url='http://a': must be given with fetch, the network to download"),
-        (("--fetch", "tiny", "--markdown"), "fetch='tiny': must be given without add and markdown"),
-        (("--fetch", "tiny", "--add", "run"), "fetch='tiny': must be given without add and markdown"),
     ],
 )
 def test_the_command_ends_with_one_line(

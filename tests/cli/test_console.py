@@ -3,7 +3,6 @@
 import io
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
 from granet.cli.console import SweepView, create_console, results_table, sweep_table, watch
@@ -57,22 +56,20 @@ def test_a_finished_run_says_how_long_it_took() -> None:
     assert "0:04:30 taken" in shown_after([1, 2, 3], of=3)
 
 
-@pytest.mark.parametrize(("paper", "shown"), [({}, []), ({"a": 93.5}, ["93.50", "-"])])
-def test_the_papers_number_stands_beside_ours(paper: dict[str, float], shown: list[str]) -> None:
+def test_a_run_without_a_best_epoch_has_none_beside_those_of_others() -> None:
     row = {"data": "cifar10", "model": "vgg19", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0, "seconds": 1.0}
     row |= {"accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2, "settings": ""}
-    table = sweep_table([row | {"run": "a"}, row | {"run": "b", "accuracy_best": 94.0}], paper)
+    table = sweep_table([row | {"run": "a"}, row | {"run": "b", "accuracy_best": 94.0}])
     columns = {column.header: list(column.cells) for column in table.columns}
-    assert columns.get("paper %", []) == shown
     assert columns["last %"] == ["93.00", "93.00"] and columns["best %*"] == ["-", "94.00"]
 
 
 def test_settings_have_a_column_where_runs_differ_in_some() -> None:
     row = {"run": "a", "data": "digits", "model": "digits_net", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0}
     row |= {"seconds": 1.0, "accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2, "settings": ""}
-    told = sweep_table([row, row | {"settings": "every=100"}], {})
+    told = sweep_table([row, row | {"settings": "every=100"}])
     assert [list(column.cells) for column in told.columns if column.header == "settings"] == [["", "every=100"]]
-    assert "settings" not in [column.header for column in sweep_table([row], {}).columns]
+    assert "settings" not in [column.header for column in sweep_table([row]).columns]
 
 
 def test_every_figure_of_a_run_has_its_row() -> None:
@@ -92,7 +89,7 @@ def test_without_a_validation_part_there_is_no_best_epoch() -> None:
     assert list(table.columns[1].cells)[:2] == ["91.10%", "90.000%"]
     row = {"run": "a", "data": "cifar100", "model": "vgg19", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0}
     row |= {"seconds": 1.0, "accuracy_last": 93.0, "accuracy_best": None, "test_flops": 0.2, "settings": ""}
-    swept = sweep_table([row, row], {})
+    swept = sweep_table([row, row])
     assert [column.header for column in swept.columns] == ["method", "sparsity", "seed", "last %", "FLOPs", "seconds"]
     assert [next(iter(column.cells)) for column in swept.columns] == ["gmp", "90.00%", "0", "93.00", "0.200", "1"]
     assert swept.caption == "FLOPs of inference, dense = 1"
@@ -106,8 +103,8 @@ def test_shares_of_the_full_width_network_are_called_so() -> None:
     row = {"run": "a", "data": "digits", "model": "resnet20", "method": "gmp", "sparsity_achieved": 0.9, "seed": 0}
     row |= {"seconds": 1.0, "accuracy_last": 93.0, "accuracy_best": 92.0, "test_flops": 0.2, "settings": ""}
     best = "* by validation accuracy, among epochs at the final sparsity"
-    assert sweep_table([row], {}).caption == f"{best}; FLOPs of inference, dense = 1"
-    assert sweep_table([row], {}, scaled=True).caption == f"{best}; FLOPs of inference, full-width dense network = 1"
+    assert sweep_table([row]).caption == f"{best}; FLOPs of inference, dense = 1"
+    assert sweep_table([row], scaled=True).caption == f"{best}; FLOPs of inference, full-width dense network = 1"
 
 
 def test_a_sweep_has_a_bar_for_all_runs_and_one_for_each_that_trains() -> None:

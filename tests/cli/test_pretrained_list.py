@@ -1,13 +1,10 @@
-"""`granet pretrained`: its list in a terminal of the usual width, and what its options ask for."""
+"""`granet pretrained`: its list in a terminal of the usual width."""
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from granet.cli import main
 from granet.pretrained import Pretrained, list_pretrained
@@ -46,26 +43,3 @@ def test_networks_that_differ_in_everything(
     assert (
         sum(line.count("n" * 3) and line.split("\N{BOX DRAWINGS LIGHT VERTICAL}")[1].count("n") for line in lines) == 40
     )
-
-
-@pytest.mark.parametrize(("options", "rounded"), [([], torch.bfloat16), (["--dtype", "float32"], None)])
-def test_options_say_how_a_network_is_added(
-    options: list[str], rounded: torch.dtype | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (entry, *_), given = list_pretrained(), []
-
-    def publish(run: Path, folder: Path, **how: Any) -> Pretrained:
-        given.append((run, folder, how))
-        return entry
-
-    monkeypatch.setattr("granet.cli.pretrained.publish", publish)
-    where = ["--folder", str(tmp_path), "--data-dir", "images", "--device", "cpu"]
-    main(["pretrained", "--add", "run", "--name", "mine", *where, *options])
-    how = {"name": "mine", "dtype": rounded, "data_dir": Path("images"), "device": torch.device("cpu")}
-    assert given == [(Path("run"), tmp_path, how)]
-
-
-@pytest.mark.parametrize("options", [(), ("--markdown",), ("--folder", "nothere")])
-def test_a_name_is_for_what_is_added(options: tuple[str, ...], refused: Callable[..., str]) -> None:
-    said = refused("pretrained", "--name", "mine", *options)
-    assert said == "granet: name='mine': must be given with add, the run to enter under it\n"

@@ -110,7 +110,6 @@ def test_a_full_disk_names_the_file_not_a_run_folder(refused: Refused, monkeypat
         ("data", "check"),
         ("flops", "resnet20", "--input", "3x32x32", "--json"),
         ("pretrained", "--folder"),
-        ("reproduce", "zoo", "--dry-run", "--results"),
     ],
     ids=lambda arguments: arguments[0],
 )
@@ -139,9 +138,8 @@ def test_any_other_error_of_the_system_is_not_taken_for_one_of_a_path(monkeypatc
 
 
 @pytest.mark.parametrize("folder", ["notthere", "afile"])
-@pytest.mark.parametrize("options", [(), ("--markdown",), ("--add", "run")])
-def test_pretrained_networks_need_a_folder(folder: str, options: tuple[str, ...], refused: Refused) -> None:
-    assert refused("pretrained", "--folder", folder, *options) == f"granet: folder={folder!r}: must be a folder\n"
+def test_pretrained_networks_need_a_folder(folder: str, refused: Refused) -> None:
+    assert refused("pretrained", "--folder", folder) == f"granet: folder={folder!r}: must be a folder\n"
 
 
 def test_an_empty_folder_of_pretrained_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,7 @@ def imported(path: Path) -> Iterator[str]:
         ("Inside the kernels", SOURCE / "kernels"),
         ("Inside the trainer", SOURCE / "training"),
         ("Inside the studies", SOURCE / "studies"),
+        ("Beside the library: the paper's tables", ROOT / "paper"),
     ],
 )
 def test_every_module_is_there_once(heading: str, folder: Path) -> None:
@@ -84,6 +85,15 @@ def test_no_modules_import_each_other() -> None:
                 graph[name] |= inside & files.keys() or {node.module}
     assert sum(map(len, graph.values())) > 800
     TopologicalSorter(graph).prepare()  # CycleError names them
+
+
+def test_the_library_knows_nothing_of_the_paper_desk() -> None:
+    """Which is not installed."""
+    nodes = [node for path in SOURCE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    parts = {name.split(".")[0] for name in names}
+    assert "granet" in parts and "paper" not in parts
 
 
 def test_the_walk_through_an_update_is_in_order_of_call() -> None:

@@ -1,7 +1,7 @@
 """Counts and ratios that the GraNet paper prints, recomputed.
 
 The table of layer budgets in the appendix of the GraNet paper (ResNet-50 on ImageNet, 90 %) is
-`granet.studies.budgets.printed_rows`: weights and FLOPs of each layer as printed, then the sparsity of each layer in
+`paper.budgets.printed_rows`: weights and FLOPs of each layer as printed, then the sparsity of each layer in
 percent, method by method.
 """
 
@@ -13,8 +13,8 @@ import torch
 from granet.distributions import counts, distribution, kept
 from granet.flop_counting import FlopsReport
 from granet.models import create_model
-from granet.studies.budgets import counted, printed_budgets, printed_rows
 from granet.weights import find_layers
+from paper.budgets import counted, printed_budgets, printed_rows
 
 BUDGETS = [row for row in printed_rows() if row["layer"] not in ("Overall", "Backbone")]
 

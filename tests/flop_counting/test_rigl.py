@@ -14,7 +14,7 @@ from granet.distributions import counts, distribution, kept
 from granet.flop_counting import FlopsReport, TrainingFlops
 from granet.flop_counting.report import FixedFlops
 from granet.sparsifier import UpdateRecord
-from granet.studies.budgets import counted
+from paper.budgets import counted
 
 
 @pytest.fixture(scope="module")

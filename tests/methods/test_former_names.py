@@ -17,7 +17,6 @@ import granet
 from granet.methods import former_names
 from granet.methods.registry import DENSE
 from granet.studies.plasticity_file import read_study
-from granet.studies.results import read_results
 from granet.studies.spec import read_spec
 from granet.training.recipe import Recipe
 from granet.training.recipe_file import read_recipe_file
@@ -119,15 +118,6 @@ def test_a_study_of_plasticity_is_read(tmp_path: Path) -> None:
     (tmp_path / "old.toml").write_text('epochs = 4\ncheckpoints = [1]\ncontinue_epochs = 1\nscopes = ["uniform"]\n')
     study, _ = read_study(tmp_path / "old.toml")
     assert study.distributions == ("uniform",)
-
-
-def test_a_column_of_results_is_read(tmp_path: Path) -> None:
-    (kept,) = (Path(__file__).parents[2] / "results").glob("plasticity-*.csv")
-    head, *rows = kept.read_text(encoding="utf-8").splitlines(keepends=True)
-    (tmp_path / kept.name).write_text(head.replace(",distribution,", ",scope,") + "".join(rows), encoding="utf-8")
-    now = {name: row for name, row in read_results(kept.parent).items() if row["file"] == kept.name}
-    assert read_results(tmp_path) == now
-    assert {row["distribution"] for row in now.values()} == {"global", ""}  # "" of the pre-trainings
 
 
 def test_methods_of_ones_own_have_the_former_names_of_what_they_derive_from() -> None:

@@ -11,7 +11,6 @@ from granet.data import load
 from granet.methods import create_method
 from granet.models import create_model
 from granet.studies.spec import Spec, read_spec
-from granet.studies.tables import ROWS, cells
 from granet.training import DENSE, Recipe, Run, Training
 from granet.training.rundir import run_name
 
@@ -43,28 +42,6 @@ def test_all_studies_are_there() -> None:
         "digits", "extended-training", "extreme-sparsity", "initial-sparsity", "reinitialisation", "retraining",
         "uniform",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "table", "rows"),
-    [
-        ("retraining", "retraining", {"GraNet (s_i=0)", "+ Lottery Ticket Hypothesis", "+ Learning Rate Rewinding"}),
-        ("extended-training", "retraining", {"GraNet (s_i=0)", "GraNet_2x (s_i=0)"}),
-        ("uniform", "cifar-uniform", {"GMP", "GraNet (s_i=0)"}),
-        ("uniform", "cifar-main", {"GMP", "GraNet (s_i=0)"}),
-        ("reinitialisation", "reinit", set(ROWS["reinit"])),
-    ],
-)
-def test_runs_are_those_of_the_papers_tables(name: str, table: str, rows: set[str]) -> None:
-    """So what one command has trained, the other finds done."""
-    wanted = {
-        run_name(recipe)
-        for cell in cells(table)
-        if cell.model == "vgg19" and cell.row in rows
-        for seed in (0, 1, 2)
-        for recipe in cell.recipes(seed)
-    }
-    assert wanted <= {run_name(recipe) for recipe in study(name).recipes}
 
 
 def test_reinitialisation_is_from_another_seed() -> None:

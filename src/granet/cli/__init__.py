@@ -2,81 +2,21 @@
 
 from __future__ import annotations
 
-import errno
-import importlib.util
-import io
-import os
-import signal
-import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
-import granet
-from granet.error_line import warnings_in_one_line
-from granet.files import DISK_ERRORS
+from granet.cli.command_line import Command, CommandLine
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_PATH_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EACCES, errno.EPERM})
-"""What a path that somebody names may run into before it is known whether anything is there."""
-
-_CHECKPOINTED = frozenset({"train", "sweep", "plasticity", "reproduce"})
-"""Commands that can be taken up again; of the others nothing is left when they are stopped."""
+_CHECKPOINTED = frozenset({"train", "sweep", "plasticity"})
 
 
-class Command(Protocol):
-    """A dataclass whose fields are the options of a command, and whose docstrings are its help."""
-
-    def run(self, console: Console) -> None:
-        """Do it."""
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. A wrong value ends with one line on stderr and exit code 2."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        try:
-            _run(arguments)
-        finally:
-            print(end="", flush=True)  # few lines wait until the end; there may be no stdout at all
-    except BrokenPipeError:  # nobody reads on, as with `granet train --help | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
-        sys.exit(1)
-    except ValueError as error:
-        print(f"granet: {error}", file=sys.stderr)
-        sys.exit(2)
-    except OSError as error:
-        if error.errno not in DISK_ERRORS | _PATH_ERRORS:
-            raise
-        cannot = "cannot be written" if error.errno in DISK_ERRORS else "cannot be looked at"
-        print(f"granet: {error.filename or 'a file'}: {cannot} ({error.strerror})", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        taken_up = not _CHECKPOINTED.isdisjoint(arguments[:1])
-        goes_on = "; the same command goes on from the last checkpoint" if taken_up else ""
-        print(f"granet: stopped{goes_on}", file=sys.stderr)
-        sys.exit(130)
-
-
-def _run(arguments: list[str]) -> None:
-    _write_any_sign()
-    if arguments == ["--version"]:
-        print(f"granet {granet.__version__}")
-        return
-    missing = [name for name in ("tyro", "rich") if importlib.util.find_spec(name) is None]
-    if missing:
-        sys.exit(f"granet: the command line needs {' and '.join(missing)}: pip install 'granet[cli]'")
-    sys.path.append(os.getcwd())  # as `python -m granet` has it: `--model mine:net` finds mine.py where one works
-    from granet.cli.arguments import parse
-    from granet.cli.console import create_console
+def _parse(name: str, arguments: Sequence[str]) -> Command:
+    from granet.cli.arguments import parse_one_of
     from granet.cli.data import Data
     from granet.cli.flops import Flops
     from granet.cli.methods import Methods
     from granet.cli.plasticity import Plasticity
     from granet.cli.pretrained import PretrainedNetworks
     from granet.cli.report import Report
-    from granet.cli.reproduce import Reproduce
     from granet.cli.sweep import Sweep
     from granet.cli.train import Train
 
@@ -85,21 +25,13 @@ def _run(arguments: list[str]) -> None:
         "sweep": Sweep,
         "plasticity": Plasticity,
         "report": Report,
-        "reproduce": Reproduce,
         "methods": Methods,
         "pretrained": PretrainedNetworks,
         "flops": Flops,
         "data": Data,
     }
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
-    with warnings_in_one_line():
-        parse(commands, arguments).run(create_console())
+    told = "Sparse training for PyTorch. `granet --version` prints the version."
+    return parse_one_of(name, told, commands, arguments)
 
 
-def _write_any_sign() -> None:
-    r"""A sign that the terminal's encoding lacks, such as ± in ASCII, becomes \xb1, as Python has it for stderr alone.
-
-    It would end the command otherwise. So would a path that is no UTF-8.
-    """
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
-        sys.stdout.reconfigure(errors="backslashreplace")
+main = CommandLine("granet", _parse, lambda arguments: not _CHECKPOINTED.isdisjoint(arguments[:1]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from typing import TypeVar
 
 import tyro
@@ -18,34 +18,47 @@ C = TypeVar("C")
 _WRONG_TYPE = re.compile(r"Error parsing (\S+): no type matching (.+) could be instantiated from \[(.*)\]")
 
 
-def parse(commands: Mapping[str, Callable[..., C]], arguments: Sequence[str]) -> C:
-    """The command that the arguments ask for, or help; ValueError that names what is wrong with them."""
-    _refuse_empty(arguments)
+def parse(prog: str, command: Callable[..., C], arguments: Sequence[str]) -> C:
+    """The command with the options that the arguments give it, or help; ValueError that names what is wrong."""
+    _refuse_empty(prog, arguments)
+    with _wrong_is_one_line(f"{prog} --help"):
+        parsed: C = tyro.cli(command, prog=prog, args=arguments, config=_CONFIG)
+    return parsed
+
+
+def parse_one_of(prog: str, description: str, commands: Mapping[str, Callable[..., C]], arguments: Sequence[str]) -> C:
+    """The same for the command that the first argument names."""
+    _refuse_empty(prog, arguments)
     name = arguments[0] if arguments else ""
     if name not in commands and not name.startswith("-"):
         hint = did_you_mean(name, commands)
-        raise ValueError(f"command={name!r}: must be one of {', '.join(commands)}{hint}; see granet --help")
+        raise ValueError(f"command={name!r}: must be one of {', '.join(commands)}{hint}; see {prog} --help")
+    with _wrong_is_one_line(f"{prog} {name} --help" if name in commands else f"{prog} --help"):
+        parsed: C = tyro.extras.subcommand_cli_from_dict(
+            dict(commands), prog=prog, description=description, args=arguments, config=_CONFIG
+        )
+    return parsed
+
+
+_CONFIG = (tyro.conf.DisallowNone,)
+"""An option is left out, not given as the word None."""
+
+
+@contextmanager
+def _wrong_is_one_line(where: str) -> Iterator[None]:
     said = io.StringIO()
     try:
         with redirect_stderr(said):
-            command: C = tyro.extras.subcommand_cli_from_dict(
-                dict(commands),
-                prog="granet",
-                description="Sparse training for PyTorch. `granet --version` prints the version.",
-                args=arguments,
-                config=(tyro.conf.DisallowNone,),  # an option is left out, not given as the word None
-            )
+            yield
     except SystemExit as ended:
         if not ended.code:  # it was help
             raise
-        where = f"granet {name} --help" if name in commands else "granet --help"
         raise ValueError(f"{_in_one_line(said.getvalue())}; see {where}") from None
-    return command
 
 
-def _refuse_empty(arguments: Sequence[str]) -> None:
+def _refuse_empty(prog: str, arguments: Sequence[str]) -> None:
     """Most often it is a variable of the shell that is not set; as a path it would stand for the current folder."""
-    for before, argument in itertools.pairwise(["granet", *arguments]):
+    for before, argument in itertools.pairwise([prog, *arguments]):
         if not argument or (argument.startswith("--") and argument.endswith("=")):
             raise ValueError(f"'' after {argument or before}: must not be empty")
 

@@ -143,8 +143,8 @@ def titled(title: str, values: Mapping[str, Any]) -> str:
     return " ".join([title, *(f"{name}={value}" for name, value in values.items())])
 
 
-def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float], scaled: bool = False) -> Table:
-    """One row per finished run, beside the paper's number; a column in which nothing differs goes into the title.
+def sweep_table(rows: Sequence[Mapping[str, Any]], scaled: bool = False) -> Table:
+    """One row per finished run; a column in which nothing differs goes into the title.
 
     The best epoch has a column if any run has a validation part to choose it by. ``scaled`` as for the table of a run.
     """
@@ -153,15 +153,13 @@ def sweep_table(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, float], s
     table = Table(title=titled("Results", told))
     for name in words:
         table.add_column(name, overflow="fold")  # cut short, settings would look alike again
-    compared = ["paper %"] if paper else []
     validated = any(row["accuracy_best"] is not None for row in rows)
     chosen = ["best %*"] if validated else []
-    for name in ("sparsity", "seed", "last %", *compared, *chosen, "FLOPs", "seconds"):
+    for name in ("sparsity", "seed", "last %", *chosen, "FLOPs", "seconds"):
         table.add_column(name, justify="right")
     for row in rows:
         best = ["-" if row["accuracy_best"] is None else f"{row['accuracy_best']:.2f}"] if validated else []
-        theirs = [f"{paper[row['run']]:.2f}" if row["run"] in paper else "-"] if paper else []
-        figures = f"{row['sparsity_achieved']:.2%}", str(row["seed"]), f"{row['accuracy_last']:.2f}", *theirs, *best
+        figures = f"{row['sparsity_achieved']:.2%}", str(row["seed"]), f"{row['accuracy_last']:.2f}", *best
         table.add_row(*(row[name] for name in words), *figures, f"{row['test_flops']:.3f}", f"{row['seconds']:.0f}")
     flops = f"FLOPs of inference, {_FULL_WIDTH if scaled else 'dense'} = 1"
     table.caption = f"{_BEST}; {flops}" if validated else flops

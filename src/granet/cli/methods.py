@@ -11,7 +11,7 @@ from rich.text import Text
 
 import granet
 from granet.cli.console import methods_table
-from granet.studies.markdown import markdown_table
+from granet.cli.markdown import markdown_table
 
 _INTRODUCTION = """\
 # Methods

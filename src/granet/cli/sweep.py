@@ -19,7 +19,6 @@ from granet.studies.jobs import Place
 from granet.studies.results import COLUMNS, row_of, write_csv
 from granet.studies.settings import told_apart
 from granet.studies.spec import read_spec
-from granet.studies.tables import in_paper
 from granet.training import Recipe
 from granet.training.recipe_file import recipe_path
 
@@ -30,8 +29,7 @@ class Sweep(ManyRuns):
 
     The grid is a TOML file: keys are fields of a recipe or a method, lists are crossed, `[[runs]]` begins a further
     part of the grid. Each run has its folder, as with `granet train`: finished runs are not repeated, begun ones go on.
-    A run that fails does not touch the others. `results.csv` has one row for each finished run; the table at the end
-    also has the paper's accuracy, for runs of which it prints one.
+    A run that fails does not touch the others. `results.csv` has one row for each finished run.
     """
 
     spec: Annotated[Path, Positional]
@@ -65,7 +63,7 @@ class Sweep(ManyRuns):
             finished = self._read(spec.recipes, told)
             self._save(list(finished.values()))
             scaled = any(recipe.width != 1 for recipe in spec.recipes)
-            console.print(sweep_table(list(finished.values()), in_paper(spec.recipes), scaled))
+            console.print(sweep_table(list(finished.values()), scaled))
             console.print(f"saved in {self.out / 'results.csv'}", soft_wrap=True)
 
     def _read(self, recipes: Sequence[Recipe], told: Mapping[str, str]) -> dict[Recipe, dict[str, Any]]:

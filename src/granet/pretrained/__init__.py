@@ -1,6 +1,6 @@
 """Trained sparse networks: an index of them that comes with the package, and packed files that do not.
 
-A checkout has both in its folder `pretrained`; `granet pretrained --add RUN` puts a network there.
+A checkout has both in its folder `pretrained`; `python -m paper.publish RUN` puts a network there.
 """
 
 from __future__ import annotations

@@ -1,0 +1,154 @@
+"""A table of the paper with our numbers beside it, as Markdown; made only from the result files."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+
+from granet.cli.markdown import markdown_table
+from paper.arrangement import arranged, measured
+from paper.compare import BROKEN, Comparison, by_place
+from paper.pairs import pairs, pairs_section
+from paper.shortfall import below, section
+from paper.sparsities import sparsities_section
+from paper.wording import NAMES, heading, in_full, in_words
+
+README_BEGIN, README_END = "<!-- results: made by python -m paper cifar-main --write -->", "<!-- end of results -->"
+
+_PRINTED = """\
+Each cell: our test accuracy of the last epoch in percent (mean over n seeds), and in parentheses the
+difference from the paper's number with its standard error. `-` is not run yet.
+
+The paper reports the best test epoch after pruning ended, a mean over three seeds. That chooses by looking at test
+images, so ours is the last epoch; a second table has what the paper's protocol makes of the same runs.
+"""
+_LINES = "Solid lines are ours, dashed ones the paper's."
+_THIN = "Thin are rows that the paper did not run itself."
+_UNPRINTED = """\
+Each cell: our test accuracy of the last epoch in percent, mean over n seeds ± its standard error. The paper prints
+no numbers here. `-` is not run yet.
+"""
+_ERRORS = f"""\
+Standard errors come from two deviations over seeds for all cells of a network and data set: ours, pooled over those of
+every table that we ran with several seeds, and the paper's, over those for which it prints one. So a cell with one seed
+has an error too. If only one of the two is known, it is used for both; if neither is, no error is given. A cell with
+a run that broke down (its training accuracy fell by more than {BROKEN:.0f} points from one epoch to the next) has no
+part in them: it has a deviation of its own or, with a single seed, no error.
+"""
+
+
+def page(table: str, comparisons: Sequence[Comparison]) -> str:
+    """The whole page of one table, with its figure if anything was measured."""
+    printed = any(one.cell.accuracy is not None for one in comparisons)
+    other = [*_borrowed(comparisons), *_readings(comparisons)]
+    parts = [heading(table), _PRINTED if printed else _UNPRINTED, *other, _ERRORS]
+    if measured(comparisons):
+        parts.append(f"![accuracy against sparsity]({table}.png)\n")
+        if printed:
+            parts.append(f"{_LINES} {_THIN}\n" if other else f"{_LINES}\n")
+    for (model, data), part in by_place(comparisons).items():
+        parts.append(f"## {NAMES[model]} on {NAMES[data]}\n")
+        parts.append(_table(part, "method", _cell, every_row=True))
+        if printed and any(one.last for one in part):
+            parts.append(_best_on_test_section(part))
+            if compared := pairs_section(*arranged(part)[1:]):
+                parts.append(compared)
+    return "\n".join([*parts, *exceptions(comparisons)])
+
+
+def _borrowed(comparisons: Sequence[Comparison]) -> list[str]:
+    """Which rows the paper did not run: it prints no deviation for them."""
+    cells = [one.cell for one in comparisons]
+    rows = dict.fromkeys(cell.row for cell in cells if cell.accuracy is not None and cell.std is None)
+    told = f"It took these rows from other works, which may have chosen and averaged otherwise: {', '.join(rows)}.\n"
+    return [told] if rows else []
+
+
+def _readings(comparisons: Sequence[Comparison]) -> list[str]:
+    """Which rows have their numbers from another row."""
+    rows = dict.fromkeys(one.cell.row for one in comparisons if one.cell.other_reading)
+    told = f"Other readings of the paper, and trials, compared with the same numbers: {'; '.join(rows)}.\n"
+    return [told] if rows else []
+
+
+def exceptions(comparisons: Sequence[Comparison]) -> list[str]:
+    """The sections on cells that differ from what one would expect: clearly below the paper, or at another sparsity."""
+    far = below(comparisons)
+    return [part for part in (section(far) if far else "", sparsities_section(comparisons)) if part]
+
+
+def headline(part: Sequence[Comparison]) -> str:
+    """The short table of one network and data set: ours, with the paper's number beside it."""
+    return _table(part, in_full(*part[0].cell.place), _short_cell, every_row=False)
+
+
+def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
+    """The README with its table of results made anew."""
+    before, found, rest = readme.partition(README_BEGIN)
+    _, ended, after = rest.partition(README_END)
+    if not found or not ended:
+        raise ValueError(f"README.md: must have the lines {README_BEGIN!r} and {README_END!r}")
+    parts = measured(comparisons)
+    higher = ", ".join(f"{_higher(part):.2f} ({in_full(*place)})" for place, part in parts.items())
+    tables = [*map(headline, parts.values()), _pairs(parts)]
+    tables.append(f"At its best test epoch, as the paper reports it, the median run would be higher by {higher}.")
+    return before + README_BEGIN + "\n" + "\n".join(tables) + "\n" + README_END + after
+
+
+def _pairs(parts: Mapping[tuple[str, str], Sequence[Comparison]]) -> str:
+    """GraNet's mean lead over the sparsities, with a column for each network and data set."""
+    found = [pairs(arranged(part)[2]) for part in parts.values()]
+    lines = [("Mean difference", *(in_full(*place) for place in parts))]
+    lines += [
+        (name, *(one[name][-1] if name in one else "-" for one in found)) for name in dict.fromkeys(chain(*found))
+    ]
+    return markdown_table(lines)
+
+
+def _table(part: Sequence[Comparison], corner: str, cell: Callable[[Comparison], str], every_row: bool) -> str:
+    """A line for each row, or for those that were run."""
+    dense, columns, rows = arranged(part)
+    lines = [(corner, *(f"{column:.0%}" for column in columns))]
+    for name, cells in (({"Dense": [dense]} if dense else {}) | rows).items():
+        if every_row or any(one.last for one in cells):
+            lines.append((name, *map(cell, cells)))
+    return markdown_table(lines)
+
+
+def _best_on_test_section(part: Sequence[Comparison]) -> str:
+    """The rows that were run, as the paper would have reported them, and how far they are from it together."""
+    chosen = [one.at_best_test_epoch for one in part]
+    higher = f"in the median run {_higher(part):.2f} higher"
+    parts = [
+        f"By the paper's protocol, the best test epoch at the final sparsity ({higher}):\n",
+        _table(chosen, "method", _cell, every_row=False),
+    ]
+    own = [one for one in chosen if one.difference is not None and one.cell.own_std is not None]
+    sound = [one.difference for one in own if one.difference is not None and not one.broke_down]
+    if len(sound) > 1:
+        which = "" if len(sound) == len(own) else ", without those where a run broke down,"
+        parts.append(
+            f"Of the cells that the paper ran itself, the {len(sound)} that we ran too{which} are"
+            f" {statistics.mean(sound):+.2f} from it on average, with a deviation of {statistics.stdev(sound):.2f}"
+            " between them.\n"
+        )
+    return "\n".join(parts)
+
+
+def _higher(part: Iterable[Comparison]) -> float:
+    """By how many points the best test epoch is above the last one: a median, since a run may break down at its end."""
+    return statistics.median(a - b for one in part for a, b in zip(one.best_on_test, one.last, strict=True))
+
+
+def _cell(one: Comparison) -> str:
+    """Of the page's table: ours and the difference from the paper, or the paper's number alone."""
+    printed = one.cell.accuracy
+    missing = "-" if one.cell.recipes(0) else "no recipe yet"
+    return in_words(one) if one.last or printed is None else f"{missing} (paper {printed:.2f})"
+
+
+def _short_cell(one: Comparison) -> str:
+    """Of the README's table: ours, and the paper's number."""
+    ours = f"{statistics.mean(one.last):.2f}" if one.last else "-"
+    return ours if one.cell.accuracy is None else f"{ours} ({one.cell.accuracy:.2f})"
