@@ -16,6 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -61,20 +62,25 @@ def main() -> None:
         parts[model] = {trick: Variant(model, trick, options) for trick in TRICKS}
     for variant in (variant for several in parts.values() for variant in several.values()):
         variant.wait()
-    figures = []
-    for model in options.models:
-        figures += compare(model, {NONE: whole[model]} | parts[model], options.rounds)
     print(f"{name}; torch {torch.__version__}; ms per model-step with all tricks, and how much longer without one")
-    for figure in figures:
-        print(f"{figure['model']:16}{figure['runs']:4}{figure['without']:>20}{figure['ms']:9.3f}{figure['gain']:+8.1%}")
-    if options.json:
-        options.json.write_text(json.dumps({"device": name, "torch": torch.__version__, "figures": figures}, indent=1))
+    figures: list[dict[str, Any]] = []
+    for model in options.models:
+        found = compare(model, {NONE: whole[model]} | parts[model], options.rounds)
+        for figure in found:
+            place = f"{figure['model']:16}{figure['runs']:4}{figure['without']:>20}"
+            print(f"{place}{figure['ms']:9.3f}{figure['gain']:+8.1%}", flush=True)
+        figures += found
+        if options.json:
+            text = json.dumps({"device": name, "torch": torch.__version__, "figures": figures}, indent=1)
+            options.json.write_text(text + "\n")
 
 
 class Variant:
     """A process that trains a model without one trick, and only while it is asked to."""
 
     def __init__(self, model: str, without: str, options: argparse.Namespace) -> None:
+        self._name = f"{model} without {without}"
+        self._began = time.monotonic()
         own = ["--variant", model, without, "--device", options.device, "--steps", str(options.steps)]
         self._process = subprocess.Popen(
             [sys.executable, __file__, *own], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -82,10 +88,20 @@ class Variant:
 
     def wait(self) -> None:
         """Until it has compiled."""
-        if self._hear() != "compiled":
-            raise SystemExit("a variant said something else")
+        if (said := self._hear()) != "compiled":
+            raise SystemExit(f"{self._name}: said {said!r}")
+        self._tell("compiled")
 
-    def ask(self, what: str) -> list[float]:
+    def build(self) -> None:
+        """What it will train: with no other at work, since kernels are chosen by measurement."""
+        self._ask("build")
+        self._tell("built")
+
+    def train(self) -> list[float]:
+        """An epoch alone, and one of each copy side by side: ms per model-step."""
+        return self._ask("train")
+
+    def _ask(self, what: str) -> list[float]:
         assert self._process.stdin is not None
         print(what, file=self._process.stdin, flush=True)
         return list(json.loads(self._hear()))
@@ -94,8 +110,11 @@ class Variant:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"a variant ended with code {self._process.wait()}")
+            raise SystemExit(f"{self._name}: ended with code {self._process.wait()}")
         return line.strip()
+
+    def _tell(self, what: str) -> None:
+        print(f"{time.monotonic() - self._began:6.0f} s  {self._name}: {what}", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         self._process.communicate()
@@ -103,11 +122,11 @@ class Variant:
 
 def compare(model: str, variants: dict[str, Variant], rounds: int) -> list[dict[str, Any]]:
     for variant in variants.values():
-        variant.ask("build")
+        variant.build()
     taken: dict[str, list[list[float]]] = {name: [] for name in variants}
     for turn in range(rounds):
         for name in sorted(variants, reverse=bool(turn % 2)):
-            taken[name].append(variants[name].ask("train"))
+            taken[name].append(variants[name].train())
     for variant in variants.values():
         variant.end()
     model, _, copies = model.partition(":")

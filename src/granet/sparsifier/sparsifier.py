@@ -207,7 +207,7 @@ class Sparsifier:
         self._steps.mask_gradients()
 
     def on_change(self, listener: Listener) -> None:
-        """Call ``listener(change)`` whenever masks have changed, once weights and optimizer state are in line."""
+        """Call ``listener(change)`` after each mask update, and at the end, once weights and optimizer state follow."""
         self._steps.listeners.append(listener)
 
     # State, copies, the end.
