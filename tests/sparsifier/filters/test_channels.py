@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.torch_version import TorchVersion
 
 Kit = SimpleNamespace
 
@@ -34,12 +33,6 @@ def two(between: Callable[[Model, Tensor], Tensor], after: nn.Module | None = No
     """A convolution of 4 filters, something, and the layer ``b`` that reads it."""
     layers = {"a": nn.Conv2d(3, 4, 3, padding=1), "b": after or nn.Conv2d(4, 5, 3), **layers}
     return Model(lambda self, x: self.b(between(self, self.a(x))), **layers)
-
-
-def traceable(cases: dict[str, Callable[[Model, Tensor], Tensor]]) -> list[str]:
-    """Without those that torch itself can trace only from 2.10 on."""
-    untraceable = {"halves", "torch.reshape"} if TorchVersion(torch.__version__) < "2.10" else set()
-    return [name for name in cases if name not in untraceable]
 
 
 DROPPED = {"a": {1, 3}}
@@ -106,7 +99,7 @@ class OddReLU(nn.ReLU):
         return super().forward(x) + 1
 
 
-@pytest.mark.parametrize("name", traceable(LOST))
+@pytest.mark.parametrize("name", list(LOST))
 def test_silence_is_lost(kit: Kit, name: str) -> None:
     model = two(LOST[name], c=nn.Conv2d(4, 4, 1), one=nn.Conv2d(4, 1, 1), odd=OddReLU())
     known, _ = kit.look(model, IMAGES, DROPPED)
@@ -151,7 +144,7 @@ FLAT: dict[str, Callable[[Model, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", traceable(FLAT))
+@pytest.mark.parametrize("name", list(FLAT))
 def test_a_channel_becomes_a_block_of_columns(kit: Kit, name: str) -> None:
     model = two(lambda self, x: FLAT[name](self, F.max_pool2d(x, 2)), nn.Linear(64, 3), flatten=nn.Flatten())
     known, seen = kit.look(model, IMAGES, DROPPED)
