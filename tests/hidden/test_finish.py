@@ -28,14 +28,6 @@ def test_the_end_leaves_plain_weights_and_final_masks(kit: Kit, method: str) -> 
     assert not any(module._forward_hooks for module in run.model.modules())
 
 
-def test_the_end_comes_once(kit: Kit, method: str) -> None:
-    run = kit.Run(method).train(0, 12)
-    run.sparsifier.finish()
-    before = run.tensors()
-    run.sparsifier.finish()
-    assert not kit.differences(before, run.tensors())
-
-
 def test_training_after_the_end_fine_tunes_what_is_left(kit: Kit, method: str) -> None:
     run = kit.Run(method, steps=16).train(0, 5)
     run.sparsifier.finish()

@@ -248,9 +248,12 @@ class Run(Parts):
         follows = {"in use": sparsifier.in_use, "target": sparsifier.target_sparsity, "updates": sparsifier.updates}
         return copy.deepcopy(self.state() | follows)
 
-    def load(self, state: dict[str, Any]) -> None:
-        super().load(state)
+    def load(self, state: dict[str, Any], order: str = "model sparsifier optimizer") -> Run:
+        """An optimizer goes on with the tensors that it loads, so it gets a copy."""
+        for part in order.split():
+            getattr(self, part).load_state_dict(copy.deepcopy(state[part]))
         self.step = state["step"]
+        return self
 
     def twin(self, copied: Callable[[Any], Any]) -> Run:
         twin = copy.copy(self)
@@ -265,41 +268,28 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
     return torch.load(file, weights_only=True)
 
 
-def given(row: Row, device: str, state: dict[str, Any], order: str) -> Run:
-    """Another seed everywhere, so that nothing is right by luck."""
-    return Run(row, device, 5, copy.deepcopy(state), order)
-
-
-def gone_back(row: Row, device: str, state: dict[str, Any]) -> Run:
-    """Loaded into a training that has gone its own way, and again when it has gone further."""
-    run = Run(row, device, 5).train(1)
-    run.load(copy.deepcopy(state))
-    run.train(min(run.step + EVERY, STEPS - 1)).load(copy.deepcopy(state))
-    return run
-
-
 def taken_up(run: Run) -> dict[str, Run]:
-    """The same training once more, by each way that the row has; what is done to them must not touch the run."""
-    row, device = run.row, run.device
+    """The same training once more, by each way that the row has; another seed, so that nothing is right by luck."""
+    row, again = run.row, partial(Run, run.row, run.device, 5)
     if row.through == "deepcopy":
         return {"deepcopy": run.twin(copy.deepcopy)}
     if row.through == "pickle":
         return {"pickle": run.twin(lambda parts: pickle.loads(pickle.dumps(parts)))}
     state = run.state()
     if row.through == "memory":
-        return {"gone back": gone_back(row, device, state)}
+        further = again().train(1).load(state).train(max(state["step"], STEPS - 1))
+        return {"loaded": again().load(state), "gone back": further.load(state, "sparsifier optimizer model")}
     state = through_a_file(state)
     # What hides something may add parameters to the optimizer, whose state fits only then.
     orders = [o for o in ORDERS if not (row.info.hidden and o.startswith("optimizer"))]
-    return {order: given(row, device, state, order) for order in orders}
+    return {order: again(copy.deepcopy(state), order) for order in orders}
 
 
 def main(folder: Path, device: str) -> None:
     for row in ROWS:
         path = folder / f"{row}.pt"
         if path.exists():
-            run = Run(row, device, 5)
-            run.load(torch.load(path, weights_only=True))
+            run = Run(row, device, 5).load(torch.load(path, weights_only=True))
             torch.save(run.train(STEPS + AFTER).state(), path)
 
 

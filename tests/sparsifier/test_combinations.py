@@ -78,31 +78,6 @@ def test_blocks_grow_where_the_mean_of_several_gradients_is_large(kit: Kit) -> N
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("at", [6, 7, 13, 19])
-@pytest.mark.filterwarnings("ignore:granet. pattern='filter'")
-def test_patterns_with_a_gradient_mean_resume_anywhere(kit: Kit, pattern: str, at: int) -> None:
-    """In the middle of a mean (7), at the last update but one (16 is the last), and after it, where biases follow."""
-    method = granet.GraNet(
-        sparsity=PATTERNS[pattern], pattern=pattern, distribution="uniform", every=4, prune_end=12, grow_batch_count=2
-    )
-    whole = start(kit.net(), method, exclude=("6.weight",))
-    kit.train(*whole[:2], at)
-    state = copy.deepcopy([part.state_dict() for part in whole])
-    twin = copy.deepcopy(whole)
-    resumed = start(kit.net(5), method, exclude=("6.weight",))
-    for part, saved in zip(resumed, state, strict=True):
-        part.load_state_dict(saved)
-    for run in (whole, twin, resumed):
-        kit.train(*run[:2], 20 - at, seed=2)
-    for run in (twin, resumed):
-        kit.check_equal(kit.snapshot(*whole), kit.snapshot(*run))
-    kit.check_zeros(whole[2])
-    if pattern == "filter":
-        dropped = ~whole[2].masks["0.weight"].flatten(1).any(1)
-        assert dropped.any() and not resumed[0].get_parameter("1.bias")[dropped].any()
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.filterwarnings("ignore:granet. pattern='filter'")
 def test_ever_active_is_the_union_of_masks_under_patterns(kit: Kit, pattern: str) -> None:
     method = granet.RigLITOP(sparsity=PATTERNS[pattern], pattern=pattern, every=3)

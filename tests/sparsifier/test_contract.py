@@ -7,6 +7,7 @@ some row, not every three. A failing row is run alone by ``-k`` and its name.
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -17,11 +18,14 @@ import pytest
 import torch
 
 import contract
+import granet
 from bits import differences
-from contract import AFTER, MOMENTS, NETS, PATTERNS, ROWS, STEPS, Row, Run, taken_up
+from contract import AFTER, EVERY, MOMENTS, NETS, PATTERNS, ROWS, STEPS, Row, Run, taken_up
 from devices import DEVICES
 from granet.patterns import parse_pattern
 
+STILL = {"grasp", "lrr", "lth", "magnitude-init", "one-shot", "prune-once", "sis", "snip", "static", "synflow", "wanda"}
+"""Methods whose masks stay as they begin."""
 every_device = pytest.mark.parametrize("device", DEVICES)
 END = STEPS + AFTER
 pytestmark = pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")  # of tiny layers
@@ -45,9 +49,12 @@ def check_zeros(run: Run) -> None:
     assert tuple(sparsifier.active.values()) == counts and sparsifier.step == run.step
     numel = sum(layer.numel for layer in layers)
     assert sparsifier.sparsity == (numel - sum(counts)) / numel
-    if (records := sparsifier.history) and records[-1].step == run.step:
-        assert records[-1].active == counts
-        assert records[-1].achieved == sparsifier.sparsity
+    recorded = bool(sparsifier.history) and sparsifier.history[-1].step == run.step
+    clock = granet.Clock(run.step, STEPS, EVERY)
+    assert recorded == (run.step in sparsifier.updates and sparsifier.method.logged(clock))
+    if recorded:
+        assert sparsifier.history[-1].active == counts
+        assert sparsifier.history[-1].achieved == sparsifier.sparsity
 
 
 def check_promised(run: Run) -> None:
@@ -74,19 +81,30 @@ def check_plain(run: Run) -> None:
     assert list(run.model.state_dict()) == list(NETS[run.row.net][0]().state_dict())
     assert [len(group["params"]) for group in optimizer.param_groups] == [len(list(run.model.parameters()))]
     assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
+    shown = sum(int((parameter == 0).sum()) for parameter in run.model.parameters())
+    for parameter in run.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    left = sum(int((parameter == 0).sum()) for parameter in run.model.parameters())
+    assert left < shown or shown == 0, "nothing masks the gradients"
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in run.model.modules())
 
 
 @every_device
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_a_training(row: Row, device: str) -> None:
-    whole, troubled = Run(row, device), Run(row, device)
-    check_zeros(whole)
     moment = MOMENTS[row.moment]
-    for run in (whole, troubled):
-        run.train(moment, check=lambda run=run: check_zeros(run))
-    here = whole.everything()
-    assert not differences(here, troubled.everything()), "the same training twice"
+    whole, troubled = Run(row, device), Run(row, device).train(moment)
+    first = copy.deepcopy(whole.sparsifier.masks)
+
+    def check() -> None:
+        check_zeros(whole)
+        whole.sparsifier.state_dict()
+
+    check()
+    whole.train(moment, check=check)
+    here, kept = whole.everything(), whole.sparsifier.state_dict()
+    assert not differences(here, troubled.everything()), "saving changes nothing"
 
     others = taken_up(whole)
     for name, other in others.items():
@@ -94,12 +112,16 @@ def test_a_training(row: Row, device: str) -> None:
         other.train(END, taken=row.taken)
     assert not differences(here, whole.everything()), "a copy goes its own way"
 
-    troubled.skip()
+    if device == "cpu" or row.dtype != "bfloat16":  # which not every torch can unscale on a GPU
+        troubled.skip()
     assert not differences(here, troubled.everything()), "a step that is skipped"
 
-    whole.train(STEPS, check=lambda: check_zeros(whole))
+    whole.train(STEPS, check=check)
     check_promised(whole)
-    whole.train(END, check=lambda: check_zeros(whole))
+    if row.pattern in ("weight", "2:4") or row.method in STILL:  # larger units move less often
+        assert bool(differences(first, whole.sparsifier.masks)) == (row.method not in STILL)
+    whole.train(END, check=check)
+    assert not differences(here["sparsifier"], kept), "a state is a copy"
     end = whole.everything()
     for name, other in others.items():
         assert not differences(end, other.everything()), name

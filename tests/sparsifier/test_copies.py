@@ -1,7 +1,6 @@
 """Nothing is wrapped or patched: models copy, pickle and average as ever, and a copied training goes its own way."""
 
 import copy
-import io
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,38 +54,6 @@ def test_a_pickled_optimizer_has_no_hooks(kit: Kit) -> None:
 
 def train_on(kit: Kit, run: Run, seed: int) -> None:
     kit.train(run[0], run[1], STEPS - 5, seed=seed)
-
-
-def test_a_training_copied_whole_goes_its_own_way(kit: Kit) -> None:
-    run = start(kit)
-    kit.train(*run[:2], 5)
-    twin: Run = copy.deepcopy(run)
-    before = kit.snapshot(*run)
-    history = run[2].history
-    kit.check_equal(before, kit.snapshot(*twin))
-
-    train_on(kit, twin, seed=7)
-    kit.check_zeros(twin[2])
-    assert (run[2].step, twin[2].step) == (5, STEPS)
-    assert run[2].history == history
-    kit.check_equal(before, kit.snapshot(*run))
-
-    train_on(kit, run, seed=7)
-    kit.check_equal(kit.snapshot(*run), kit.snapshot(*twin))
-    assert run[2].history == twin[2].history
-
-
-def test_a_training_pickled_whole_goes_on(kit: Kit) -> None:
-    run = start(kit)
-    kit.train(*run[:2], 5)
-    file = io.BytesIO()
-    torch.save(run, file)
-    file.seek(0)
-    twin: Run = torch.load(file, weights_only=False)
-    train_on(kit, run, seed=7)
-    train_on(kit, twin, seed=7)
-    assert twin[2].step == STEPS
-    kit.check_equal(kit.snapshot(*run), kit.snapshot(*twin))
 
 
 def test_a_training_is_pickled_after_a_step_that_was_given_up(kit: Kit) -> None:

@@ -1,4 +1,4 @@
-"""Patterns in a real training loop: they hold after every update, in every copy, and after a resumed run."""
+"""Patterns in a real training loop: they hold after every step, and dropped filters are silent."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ METHODS: dict[str, Callable[..., granet.Method]] = {
     "gmp": lambda **k: granet.GMP(every=2, prune_end=10, **k),
     "gmp-uniform": lambda **k: granet.GMP(every=2, prune_end=10, distribution="uniform", **k),
     "granet": lambda **k: granet.GraNet(every=2, prune_end=10, initial_sparsity=0.25, **k),
-    "granet-lamp": lambda **k: granet.GraNet(every=2, prune_end=10, score="lamp", **k),
     "rigl": lambda **k: granet.RigL(every=2, step_on_update=False, **k),
     "rigl-itop": lambda **k: granet.RigLITOP(every=2, **k),
     "set": lambda **k: granet.SET(every=2, **k),
     "static": lambda **k: granet.Static(**k),
 }
 ALL = pytest.mark.parametrize("pattern", PATTERNS)
-EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
 
 
 class Run(Parts):
@@ -40,7 +38,6 @@ class Run(Parts):
         method: str,
         pattern: str,
         seed: int = 0,
-        dtype: torch.dtype = torch.float32,
         layout: torch.memory_format = torch.contiguous_format,
     ) -> None:
         torch.manual_seed(seed)
@@ -49,8 +46,7 @@ class Run(Parts):
             nn.ConvTranspose2d(8, 8, 2, groups=2), nn.BatchNorm2d(8), nn.ReLU(),
             nn.Conv2d(8, 12, 3, bias=False), nn.BatchNorm2d(12), nn.ReLU(),
             nn.Flatten(), nn.Linear(48, 4),
-        ).to(dtype=dtype, memory_format=layout)  # fmt: skip
-        self.dtype = dtype
+        ).to(memory_format=layout)  # fmt: skip
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.sparsifier = granet.sparsify(
             self.model, self.optimizer, METHODS[method](sparsity=PATTERNS[pattern], pattern=pattern),
@@ -62,7 +58,7 @@ class Run(Parts):
             generator = torch.Generator().manual_seed(step)
             x = torch.randn(8, 4, 5, 5, generator=generator)
             self.optimizer.zero_grad()
-            nn.functional.cross_entropy(self.model(x.to(self.dtype)).float(), x[:, :, 0, 0].argmax(1)).backward()
+            nn.functional.cross_entropy(self.model(x), x[:, :, 0, 0].argmax(1)).backward()
             self.optimizer.step()
             check()
 
@@ -94,7 +90,7 @@ def check_pattern(sparsifier: granet.Sparsifier) -> None:
 
 
 @ALL
-@EVERY_METHOD
+@pytest.mark.parametrize("method", ["granet", "gmp-uniform", "rigl-itop"])
 def test_the_pattern_holds_after_every_step_and_the_asked_sparsity_is_reached(pattern: str, method: str) -> None:
     run = Run(method, pattern)
     check_pattern(run.sparsifier)
@@ -110,45 +106,12 @@ def test_the_pattern_holds_after_every_step_and_the_asked_sparsity_is_reached(pa
 
 
 @ALL
-@pytest.mark.parametrize("method", ["gmp-uniform", "granet", "granet-lamp", "rigl", "set"])
-def test_a_resumed_run_equals_an_uninterrupted_one(pattern: str, method: str) -> None:
-    whole, resumed = Run(method, pattern), Run(method, pattern, seed=5)
-    whole.train(0, 7)
-    half = copy.deepcopy(whole.state())
-    whole.train(7, STEPS)
-    resumed.train(0, 2)  # another run, so that nothing is right by luck
-    resumed.load(half)
-    resumed.train(7, STEPS)
-    assert not differences(whole.state(), resumed.state())
-
-
-@ALL
-def test_a_copied_training_goes_the_same_way(pattern: str) -> None:
-    run = Run("granet", pattern)
-    run.train(0, 7)
-    twin = copy.deepcopy(run)
-    before = copy.deepcopy(run.state())
-    twin.train(7, STEPS, lambda: check_pattern(twin.sparsifier))
-    assert not differences(before, run.state())
-    run.train(7, STEPS)
-    assert not differences(twin.state(), run.state())
-
-
-@ALL
 def test_weights_stay_sparse_after_removal(pattern: str) -> None:
     run = Run("granet", pattern)
     run.train(0, 13)
     run.sparsifier.remove()
     check_pattern(run.sparsifier)
     assert not run.optimizer._optimizer_step_pre_hooks
-
-
-@ALL
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_other_dtypes(pattern: str, dtype: torch.dtype) -> None:
-    run = Run("granet", pattern, dtype=dtype)
-    run.train(0, STEPS, lambda: check_pattern(run.sparsifier))
-    assert run.sparsifier.history[-1].regrown > 0
 
 
 @ALL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -152,33 +151,6 @@ def test_what_is_in_use_follows_the_masks_where_weights_are_hidden(kit: Kit, met
     for state in states:
         sparsifier.load_state_dict(state)
         check()
-
-
-@EVERY_METHOD
-@pytest.mark.parametrize("at", [LAST - 3, LAST + 2])
-def test_a_resumed_run_equals_an_uninterrupted_one(kit: Kit, method: str, at: int) -> None:
-    whole, resumed = Run(kit, "separable", method), Run(kit, "separable", method, seed=5)
-    whole.train(0, at)
-    half = copy.deepcopy(whole.state())
-    whole.train(at, STEPS)
-    resumed.train(0, 2)  # another run, so that nothing is right by luck
-    resumed.load(half)
-    resumed.train(at, STEPS)
-    assert not differences(whole.state(), resumed.state())
-    assert all(torch.equal(mask, resumed.sparsifier.in_use[name]) for name, mask in whole.sparsifier.in_use.items())
-
-
-@pytest.mark.parametrize("how", [copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))], ids=["copied", "pickled"])
-def test_a_copied_training_goes_the_same_way(kit: Kit, name: str, how: Callable[[Run], Run]) -> None:
-    run = Run(kit, name, "granet")
-    run.train(0, LAST - 3)
-    twin = how(run)
-    before = copy.deepcopy(run.state())
-    twin.train(LAST - 3, STEPS, twin.check_zeros)
-    assert not differences(before, run.state())
-    assert run.cut == 0 < twin.cut
-    run.train(LAST - 3, STEPS)
-    assert not differences(twin.state(), run.state())
 
 
 def test_pruning_does_not_look_at_what_will_be_cut(kit: Kit) -> None:
