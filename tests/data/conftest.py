@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import pickle
+import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from granet.data.published import FILES
 
 Write = Callable[..., dict[str, "np.ndarray[Any, Any]"]]
 
@@ -23,14 +27,22 @@ FORMS = {
 }
 
 
-def cifar_batch(form: str, name: str, images: np.ndarray[Any, Any], labels: list[int], protocol: int) -> bytes:
-    """The bytes of one batch. Protocol 2 has byte-string keys, as the official files have."""
+def pickled(images: np.ndarray[Any, Any], **others: list[Any]) -> bytes:
+    """A batch as Python 2 wrote the published ones, with byte strings and the former name of a module of numpy."""
+    content = b"".join(b"U" + bytes([len(key)]) + key.encode() + pickle.dumps(others[key], 2)[2:-1] for key in others)
+    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    sides = b"".join(b"J" + struct.pack("<i", side) for side in images.shape)
+    state = b"(K\x01" + sides + b"\x86" + dtype + b"\x89T" + struct.pack("<i", images.size) + images.tobytes() + b"tb"
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R" + state
+    return b"\x80\x02}(" + content + b"U\x04data" + array + b"u."
+
+
+def cifar_batch(form: str, name: str, images: np.ndarray[Any, Any], labels: list[int]) -> bytes:
+    """The bytes of one batch."""
     if form == "python":
-        text: Callable[[str], Any] = str.encode if protocol == 2 else str
         keys = {"cifar10": ("labels",), "cifar100": ("fine_labels", "coarse_labels")}[name]
-        content: dict[Any, Any] = {text(key): labels if "coarse" not in key else [0] * len(labels) for key in keys}
-        content |= {text("data"): images.reshape(len(images), -1), text("filenames"): ["x.png"] * len(images)}
-        return pickle.dumps(content, protocol=protocol)
+        others = {key: labels if "coarse" not in key else [0] * len(labels) for key in keys}
+        return pickled(images.reshape(len(images), -1), **others, filenames=["x.png"] * len(images))
     lead = [np.array(labels, np.uint8)[:, None]]
     if name == "cifar100":
         lead.insert(0, np.full((len(labels), 1), 19, np.uint8))  # the coarse label, to be passed over
@@ -46,11 +58,11 @@ def pack(archive: Path, members: dict[str, bytes]) -> None:
 
 
 @pytest.fixture
-def write_cifar() -> Write:
-    """Writes a CIFAR set of `per_batch` images per file and returns its arrays."""
+def write_cifar(monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a CIFAR set of `per_batch` images per file and returns its arrays; if `known`, it is the published one."""
 
     def write(
-        root: Path, name: str, form: str, *, packed: bool = False, per_batch: int = 4, protocol: int = 4
+        root: Path, name: str, form: str, *, packed: bool = False, per_batch: int = 4, known: bool = True
     ) -> dict[str, np.ndarray[Any, Any]]:
         noise = np.random.default_rng(7)
         folder, archive = FORMS[name, form]
@@ -61,8 +73,10 @@ def write_cifar() -> Write:
         for file in (*training, testing):
             images.append(noise.integers(0, 256, (per_batch, 3, 32, 32), dtype=np.uint8))
             labels.append(noise.integers(0, 10 if name == "cifar10" else 100, per_batch))
-            batch = cifar_batch(form, name, images[-1], labels[-1].tolist(), protocol)
+            batch = cifar_batch(form, name, images[-1], labels[-1].tolist())
             members[f"{folder}/{file}{suffix}"] = batch
+            if form == "python" and known:
+                monkeypatch.setitem(FILES[name], file, hashlib.md5(batch).hexdigest())
         if packed:
             pack(root / archive, {f"{folder}/readme.html": b"<html>", **members})
         else:

@@ -30,10 +30,11 @@ def test_every_form_reads_the_same(name: str, form: str, packed: bool, tmp_path:
     assert data.train_labels.dtype == torch.int64
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4])
-def test_batches_saved_again_by_python_3(protocol: int, tmp_path: Path, write_cifar: Any) -> None:
-    expected = write_cifar(tmp_path, "cifar10", "python", protocol=protocol)
-    assert np.array_equal(load("cifar10", data_dir=tmp_path, val=0).train_images.numpy(), expected["train_images"])
+def test_python_batches_that_are_not_the_published_ones(tmp_path: Path, write_cifar: Any) -> None:
+    """Whatever they hold: nothing of a pickle is looked at before its checksum."""
+    write_cifar(tmp_path, "cifar10", "python", known=False)
+    with pytest.raises(ValueError, match=r"data_batch_1: MD5 \w{32}, published c99cafc152244af753f735de768cd75f: "):
+        load("cifar10", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize("inside", ["cifar-10-batches-py", "cifar10/cifar-10-batches-py", "."])
@@ -116,38 +117,15 @@ def test_digits_have_one_split() -> None:
         load("digits", val=5)
 
 
-def python_batch(**changes: Any) -> bytes:
-    images = np.zeros((4, 3072), np.uint8)
-    return pickle.dumps({"data": images, "labels": [0, 1, 2, 3]} | changes, protocol=4)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (python_batch()[:-3000], "not a readable pickle"),
-        (b"", "not a readable pickle"),
-        (python_batch(data=np.zeros((4, 3071), np.uint8)), r"'data' is uint8 \(4, 3071\), expected uint8 \(N, 3072\)"),
-        (python_batch(data=np.zeros((4, 3072), np.int64)), r"'data' is int64 \(4, 3072\)"),
-        (python_batch(data=np.zeros((4, 3072), np.float32)), "array of another type than bytes and integers"),
-        (python_batch(data=[1, 2]), "'data' is list, expected uint8"),
-        (python_batch(labels=[[0], [1], [2], [3]]), "'labels' holds other things than labels 0 to 9"),
-        (python_batch(labels=[0, 1, 2]), "'labels' does not hold one label for each of 4 images"),
-        (python_batch(labels=None), "'labels' does not hold one label"),
-        (python_batch(labels=[0, 1, 2, 10]), "label 10, cifar10 has labels 0 to 9"),
-        (python_batch(labels=[0, 1, 2, -1]), "'labels' holds other things than labels 0 to 9"),
-        (python_batch(labels=[0, 1, 2, "3"]), "'labels' holds other things than labels 0 to 9"),
-        (python_batch(labels=[0, 1, 2, 10**30]), "'labels' holds other things than labels 0 to 9"),
-        (python_batch(labels=np.array([0, 1, 2, -7])), "label -7, cifar10 has labels 0 to 9"),
-        (python_batch(labels=np.zeros((4, 2), np.int64)), "'labels' does not hold one label"),
-        (pickle.dumps({"fine_labels": [1]}), "has no 'data'; this is not a batch of cifar10"),
-        (pickle.dumps({"data": io.BytesIO(b"")}), "it asks for '_io.BytesIO', which a batch of images does not need"),
-    ],
-)
-def test_damaged_python_batches(content: bytes, message: str, tmp_path: Path, write_cifar: Any) -> None:
+@pytest.mark.parametrize("damage", [b"", b"<html>404</html>", pickle.dumps({"data": io.BytesIO(b"")})])
+def test_damaged_python_batches(damage: bytes, tmp_path: Path, write_cifar: Any) -> None:
     write_cifar(tmp_path, "cifar10", "python")
-    (tmp_path / "cifar-10-batches-py" / "data_batch_3").write_bytes(content)
-    with pytest.raises(ValueError, match=f"cifar-10-batches-py/data_batch_3: {message}"):
-        load("cifar10", data_dir=tmp_path, val=0)
+    path = tmp_path / "cifar-10-batches-py" / "data_batch_3"
+    whole = path.read_bytes()
+    for content in (damage, whole[:-1], whole + b".", whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"cifar-10-batches-py/data_batch_3: MD5 .*: damaged, incomplete or ano"):
+            load("cifar10", data_dir=tmp_path, val=0)
 
 
 def test_damaged_binary_batches(tmp_path: Path, write_cifar: Any) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from granet.data.dataset import ImageSet
 from granet.data.files import Layout, data_folder, find_layout
+from granet.data.published import FILES
 from granet.data.splits import join, split_off
 from granet.data.unpickle import load_batch
 
@@ -32,7 +34,7 @@ class CifarSet:
     classes: int
     python: Layout
     binary: Layout
-    label_key: str
+    label_key: bytes
     label_bytes: int  # leading bytes of a binary record; the last of them is the label
     val: int
     mean: tuple[float, float, float]
@@ -52,7 +54,7 @@ CIFAR10 = CifarSet(
         (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
         "cifar-10-binary.tar.gz",
     ),
-    label_key="labels",
+    label_key=b"labels",
     label_bytes=1,
     val=5_000,
     mean=(0.4914, 0.4822, 0.4465),
@@ -69,7 +71,7 @@ CIFAR100 = CifarSet(
         ("train.bin", "test.bin"),
         "cifar-100-binary.tar.gz",
     ),
-    label_key="fine_labels",
+    label_key=b"fine_labels",
     label_bytes=2,
     val=0,
     mean=(0.5071, 0.4865, 0.4409),
@@ -79,9 +81,12 @@ CIFAR100 = CifarSet(
 
 def parse_batch(path: str, data: bytes, spec: CifarSet) -> tuple[Bytes, Bytes]:
     """Images (N, 3, 32, 32) and labels (N,) of one python or binary batch; `path` is for messages."""
-    parse = _parse_binary if path.endswith(".bin") else _parse_pickle
     try:
-        images, labels = parse(data, spec)
+        if path.endswith(".bin"):
+            images, labels = _parse_binary(data, spec)
+        else:
+            batch = load_batch(data, FILES[spec.name][PurePath(path).name])
+            images, labels = batch[b"data"], np.asarray(batch[spec.label_key], np.int64)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     wrong = labels[(labels < 0) | (labels >= spec.classes)]
@@ -107,22 +112,6 @@ def load_cifar(spec: CifarSet, data_dir: str | os.PathLike[str] | None, val: int
         mean=spec.mean,
         std=spec.std,
     )
-
-
-def _parse_pickle(data: bytes, spec: CifarSet) -> tuple[Bytes, Bytes]:
-    batch = load_batch(data)
-    for key in ("data", spec.label_key):
-        if key not in batch:
-            raise ValueError(f"has no {key!r}; this is not a batch of {spec.name}")
-    images, labels = batch["data"], batch[spec.label_key]
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (PIXELS,):
-        found = f"{images.dtype} {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
-        raise ValueError(f"'data' is {found}, expected uint8 (N, {PIXELS})")
-    if isinstance(labels, list) and not all(type(label) is int and 0 <= label < 256 for label in labels):
-        raise ValueError(f"{spec.label_key!r} holds other things than labels 0 to {spec.classes - 1}")
-    if not isinstance(labels, list | np.ndarray) or np.shape(labels) != (len(images),) or not len(images):
-        raise ValueError(f"{spec.label_key!r} does not hold one label for each of {len(images)} images")
-    return images, np.asarray(labels, dtype=np.int64)
 
 
 def _parse_binary(data: bytes, spec: CifarSet) -> tuple[Bytes, Bytes]:
