@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from granet.cli.markdown import markdown_table
 from paper.arrangement import arranged, measured
 from paper.compare import Comparison, by_place, lead
+from paper.prose import prose
 from paper.wording import NAMES, heading, in_points, in_words, mean_of
 
 PLAIN = "GraNet (s_i=0)"
@@ -15,23 +16,11 @@ PLAIN = "GraNet (s_i=0)"
 BEST, RECIPE = "+ cosine learning rate", "cifar100-vgg19-cosine"
 """The row with the best accuracy at the highest sparsity, and the recipe made from it."""
 
-_INTRODUCTION = f"""\
-{PLAIN} as in the paper, changed in one thing at a time, and in several: a cosine learning rate from 0.1 to 0 instead
-of steps; mask updates every 250 steps instead of 1000, which regrow 20 % of a layer at first instead of 50 %; pruning
-by the LAMP score instead of magnitude. What the cosine alone does for dense training and for a sparse start is there to
-compare with.
-
-Test accuracy of the last epoch in percent, mean over n seeds ± its standard error; then the difference from {PLAIN}
-with its standard error. FLOPs of inference and of training are shares of the dense network's. The deviation over
-seeds is pooled as on the other pages. `-` is not run yet.
-
-The best has a recipe of its own, `recipes/{RECIPE}.toml`: "{BEST.removeprefix("+ ")}".
-"""
-
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page, with its figure if anything was measured."""
-    parts = [heading(table), _INTRODUCTION]
+    best = BEST.removeprefix("+ ")
+    parts = [heading(table), prose("beyond", plain=PLAIN, recipe=RECIPE, best=best)]
     if measured(comparisons):
         parts.append(f"![accuracy against FLOPs]({table}.png)\n")
     for (model, data), part in by_place(comparisons).items():

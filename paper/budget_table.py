@@ -20,6 +20,7 @@ from paper.budgets import (
     printed_rows,
     resnet50,
 )
+from paper.prose import prose
 from paper.reproducible import PAGES, Selection, write_page
 from paper.tables import Cell, cells
 from paper.wording import NAMES, heading
@@ -27,21 +28,6 @@ from paper.wording import NAMES, heading
 NAME = "budgets"
 SPARSITY = 0.9
 """Of the paper's table."""
-
-_INTRODUCTION = """\
-How the weights that are left are shared among layers, as the sparsity of each in percent. FLOPs are those of a forward
-pass, as a share of the dense network's, [counted](../flops.md) from the layers.
-"""
-_RESNET = """\
-## ResNet-50 on ImageNet, 90%
-
-The paper's table. Recounted are its totals from the sparsities that it gives to the 54 layers; the backbone is all
-layers but the classifier. "Our" ERK and uniform are the distributions of this library with exactly 10 % of the weights.
-"""
-_LEARNED = """\
-What runs in `results/` ended with, a mean over n seeds, beside ERK and uniform with as many weights. Methods that
-share the weights by such a formula from the start are left out.
-"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +81,7 @@ def page(results: Path, seeds: Sequence[int]) -> str:
     ours = fixed_budgets(report, kept(sum(row.weights for row in report.rows), SPARSITY))
     printed = printed_budgets()
     named = {f"our {budget.name}": budget for budget in ours}
-    parts = [heading(NAME), _INTRODUCTION, _RESNET, markdown_table(_totals(printed, named))]
+    parts = [heading(NAME), prose("budgets"), prose("budgets-printed"), markdown_table(_totals(printed, named))]
     parts.append(markdown_table(_layers({budget.name: budget for budget in printed.values()} | named)))
     learned: dict[tuple[str, str, float], dict[str, Budget]] = {}
     for cell in learning_cells():
@@ -105,7 +91,7 @@ def page(results: Path, seeds: Sequence[int]) -> str:
             learned.setdefault((cell.model, cell.data, cell.sparsity), {})[column] = budget
     for place, ((model, data, sparsity), found) in enumerate(sorted(learned.items())):
         parts.append(f"## {NAMES[model]} on {NAMES[data]}, {sparsity:.0%}\n")
-        parts += [_LEARNED] if place == 0 else []
+        parts += [prose("budgets-learned")] if place == 0 else []
         first = next(iter(found.values()))
         fixed = fixed_budgets(first.report, sum(first.active[0]))
         parts.append(markdown_table(_layers(found | {budget.name: budget for budget in fixed})))

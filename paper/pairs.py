@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from granet.cli.markdown import markdown_table
 from paper.compare import Comparison, Lead, lead, mean_lead
+from paper.prose import prose
 from paper.wording import in_points
 
 PAIRS = (("GraNet (s_i=0.5)", "RigL"), ("GraNet (s_i=0)", "GMP"))
 """Both of a pair start alike. RigL regenerates at a constant sparsity; GMP prunes gradually and regenerates nothing."""
 
-_INTRODUCTION = """\
-What gradual pruning adds to regeneration (RigL has that alone), and regeneration to gradual pruning (GMP): differences
-between the last epochs of our runs with their standard errors, and in parentheses those between the paper's numbers.
-"""
 _BROKEN = "The mean leaves out the sparsities at which a run broke down.\n"
 
 
@@ -27,7 +24,7 @@ def pairs_section(columns: Sequence[float], rows: Mapping[str, Sequence[Comparis
         return ""
     compared = {row for pair in PAIRS for row in pair}
     broken = any(one.broke_down for row in compared for one in rows.get(row, ()))
-    return f"{_INTRODUCTION}{_BROKEN if broken else ''}\n{markdown_table(lines)}"
+    return f"{prose('pairs')}{_BROKEN if broken else ''}\n{markdown_table(lines)}"
 
 
 def pairs(rows: Mapping[str, Sequence[Comparison]]) -> dict[str, list[str]]:

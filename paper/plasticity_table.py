@@ -19,6 +19,7 @@ from granet.training.recipe import Recipe
 from granet.training.recipe_file import find_recipe
 from granet.training.records import EpochRecord, read_epoch
 from granet.training.rundir import run_name
+from paper.prose import prose
 from paper.reproducible import PAGES, Selection, write_page
 from paper.results import keep, read_log, read_results
 from paper.wording import heading
@@ -29,15 +30,6 @@ _SAME = {"accuracy_after": "accuracy_last", "sparsity": "sparsity_achieved"}
 """Fields of a point that every row of results has under another name."""
 _OWN = tuple(field.name for field in dataclasses.fields(Point) if field.name not in {*_SAME, *COLUMNS})
 """Columns that only this table has; empty in the rows of trunks."""
-
-_INTRODUCTION = """\
-{what}.
-
-Each number is the test accuracy after {epochs} epochs of continued training at the learning rate of the moment, minus
-the accuracy before pruning, in percentage points; seeds: {seeds}. Columns are the epochs after which the net was
-pruned, red lines in the figure the drops of the learning rate. The paper prints no numbers, and its figure has more
-epochs and pre-trained sparsities. `-` is not run yet. [What exactly is measured](../plasticity.md).
-"""
 
 
 def paper_grid() -> Study:
@@ -115,7 +107,7 @@ def page(study: Study, points: Sequence[Point]) -> str:
     """The whole page, with its figure if anything was measured."""
     seeds = ", ".join(map(str, study.seeds))
     what = _title(study)
-    parts = [heading(NAME), _INTRODUCTION.format(what=what, epochs=study.continue_epochs, seeds=seeds)]
+    parts = [heading(NAME), prose(NAME, what=what, epochs=study.continue_epochs, seeds=seeds)]
     if points:
         parts.append(f"![{what}]({NAME}.png)\n")
     for sparsity in study.sparsities:

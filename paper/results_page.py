@@ -10,39 +10,23 @@ from granet.cli.markdown import markdown_table
 from paper.arrangement import arranged, measured
 from paper.compare import BROKEN, Comparison, by_place
 from paper.pairs import pairs, pairs_section
+from paper.prose import prose
 from paper.shortfall import below, section
 from paper.sparsities import sparsities_section
 from paper.wording import NAMES, heading, in_full, in_words
 
 README_BEGIN, README_END = "<!-- results: made by python -m paper cifar-main --write -->", "<!-- end of results -->"
 
-_PRINTED = """\
-Each cell: our test accuracy of the last epoch in percent (mean over n seeds), and in parentheses the
-difference from the paper's number with its standard error. `-` is not run yet.
-
-The paper reports the best test epoch after pruning ended, a mean over three seeds. That chooses by looking at test
-images, so ours is the last epoch; a second table has what the paper's protocol makes of the same runs.
-"""
 _LINES = "Solid lines are ours, dashed ones the paper's."
 _THIN = "Thin are rows that the paper did not run itself."
-_UNPRINTED = """\
-Each cell: our test accuracy of the last epoch in percent, mean over n seeds ± its standard error. The paper prints
-no numbers here. `-` is not run yet.
-"""
-_ERRORS = f"""\
-Standard errors come from two deviations over seeds for all cells of a network and data set: ours, pooled over those of
-every table that we ran with several seeds, and the paper's, over those for which it prints one. So a cell with one seed
-has an error too. If only one of the two is known, it is used for both; if neither is, no error is given. A cell with
-a run that broke down (its training accuracy fell by more than {BROKEN:.0f} points from one epoch to the next) has no
-part in them: it has a deviation of its own or, with a single seed, no error.
-"""
 
 
 def page(table: str, comparisons: Sequence[Comparison]) -> str:
     """The whole page of one table, with its figure if anything was measured."""
     printed = any(one.cell.accuracy is not None for one in comparisons)
     other = [*_borrowed(comparisons), *_readings(comparisons)]
-    parts = [heading(table), _PRINTED if printed else _UNPRINTED, *other, _ERRORS]
+    cells = prose("printed" if printed else "unprinted")
+    parts = [heading(table), cells, *other, prose("errors", broken=BROKEN)]
     if measured(comparisons):
         parts.append(f"![accuracy against sparsity]({table}.png)\n")
         if printed:

@@ -142,8 +142,8 @@ def test_a_reason_is_that_of_its_network() -> None:
 
 
 def test_a_reason_of_one_table_comes_before_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = ("GMP", "vgg19", "cifar10")
-    monkeypatch.setattr("paper.shortfall.WHY", {row: "Everywhere.", (*row, "cifar-uniform"): "Here."})
+    row = "VGG-19, CIFAR-10, GMP"
+    monkeypatch.setattr("paper.shortfall.WHY", {row: "Everywhere.", f"cifar-uniform: {row}": "Here."})
     far = Comparison(CELL, (90.0,), (90.0,), deviations=SeedDeviations(0.1, 0.1, 0.1))
     assert [why(replace(far, cell=replace(CELL, table=table))) for table in ("cifar-main", "cifar-uniform")] == [
         "Everywhere.",
