@@ -39,7 +39,8 @@ def divide(total: Tensor, shares: Tensor, room: Tensor, quanta: Tensor | None = 
 def rounded(exact: Tensor, quanta: Tensor, total: Tensor) -> Tensor:
     """Multiples of ``quanta``: all numbers rounded down, then up where the remainder is largest.
 
-    As many are rounded up as bring the sum nearest to ``total``; the earlier comes first among equals.
+    As many are rounded up as bring the sum nearest to ``total``; the earlier comes first among equals. Where the next
+    quantum is too large, `distributions.counts` goes on to smaller ones; here nobody may wait to see which these are.
     """
     down = (exact / quanta).floor().long() * quanta
     added = torch.where(exact > down, quanta, 0)  # by rounding up
