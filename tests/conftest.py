@@ -1,4 +1,11 @@
-"""Without a GPU, Triton's interpreter runs the kernels on the CPU; it must be chosen before they are first imported."""
+"""How the whole suite runs.
+
+Without a GPU, Triton's interpreter runs the kernels on the CPU; it must be chosen before they are first imported.
+
+Properties are tried on examples from a fixed seed: the same code passes or fails the same way each time, and a busy
+machine is no error. `pytest --hypothesis-profile=explore tests/test_selection.py` looks further: at other examples each
+time, a hundred times as many.
+"""
 
 import os
 
@@ -9,10 +16,9 @@ from hypothesis import HealthCheck, settings
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-# A busy machine is no error, and the same code passes or fails the same way each time: examples come from a fixed
-# seed (`--hypothesis-seed=random` looks further).
 settings.register_profile("granet", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("granet")
+settings.register_profile("explore", settings.get_profile("granet"), derandomize=False, max_examples=10_000)
+settings.load_profile("granet")  # the command line's choice comes after this one
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

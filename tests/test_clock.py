@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from granet import Clock, GraNet, RigL
 from granet.clock import share_as_text
 
@@ -60,7 +61,7 @@ def test_a_decimal_fraction_is_meant_as_written(time: str, unit: int) -> None:
     assert clock.steps(time) == int(Fraction(time.rstrip("ep%")) * unit / (100 if "%" in time else 1))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(hundredths=st.integers(0, 10_000), unit=st.integers(1, 10**7))
 def test_every_decimal_fraction_is_exact(hundredths: int, unit: int) -> None:
     amount = f"{hundredths // 100}.{hundredths % 100:02d}"

@@ -13,6 +13,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from granet.distributions import ErdosRenyi, Uniform, counts, distribution, kept, least
 from granet.models import create_model
 from granet.weights import find_layers
@@ -130,7 +131,7 @@ def test_density_one_is_dense_on_the_papers_networks(name: str, model: str, clas
 shape_lists = st.lists(st.lists(st.integers(1, 40), min_size=2, max_size=4).map(tuple), min_size=1, max_size=8)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(shape_lists, st.booleans())
 def test_density_one_is_dense_on_any_shapes(shapes: list[Shape], kernel: bool) -> None:
     densities = ErdosRenyi(kernel)(shapes, 1.0)
@@ -140,7 +141,7 @@ def test_density_one_is_dense_on_any_shapes(shapes: list[Shape], kernel: bool) -
     assert counts(shapes, densities, sum(sizes)) == sizes
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(shape_lists, st.booleans(), st.fractions(Fraction(1, 1000), 1))
 def test_erdos_renyi_is_the_exact_solution(shapes: list[Shape], kernel: bool, density: Fraction) -> None:
     densities = ErdosRenyi(kernel)(shapes, float(density))
@@ -182,7 +183,7 @@ def test_a_dense_first_layer_is_paid_for_by_the_others() -> None:
     assert Uniform(dense_first=True)([(100,), (500,), (400,)], 0.19) == pytest.approx([1.0, 0.1, 0.1])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(shape_lists, st.floats(0.05, 1), st.floats(0, 0.5), st.booleans())
 def test_exemptions_conserve_the_total(shapes: list[Shape], density: float, last: float, first: bool) -> None:
     assume(len(shapes) > 1)
@@ -237,7 +238,7 @@ def test_kept_of_a_sparsity_in_single_precision_is_exact() -> None:
     assert kept(25_502_912, np.float32(0.91)) == 2_295_261  # its zeros, 23,207,650.6, are between two such numbers
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data(), st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=8), st.integers(0, 60))
 def test_counts_add_up_whatever_the_densities_and_floors(data, shapes: list[Shape], floor: int) -> None:
     sizes = [math.prod(shape) for shape in shapes]
@@ -249,7 +250,7 @@ def test_counts_add_up_whatever_the_densities_and_floors(data, shapes: list[Shap
     assert all(low <= count <= size for low, count, size in zip(floors, shared, sizes, strict=True))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(shape_lists, st.floats(0.02, 1), st.sampled_from(["uniform", "er", "erk"]))
 def test_counts_are_within_one_of_the_densities(shapes: list[Shape], density: float, name: str) -> None:
     sizes = [math.prod(shape) for shape in shapes]
@@ -273,7 +274,7 @@ def test_a_layer_below_its_floor_is_raised_and_another_pays() -> None:
     assert counts([(10,)] * 3, [0.05, 0.31, 0.39], 7, floor=2) == [2, 2, 3]  # the one nearest above its share pays
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data(), st.lists(st.integers(1, 100).map(lambda n: (n,)), min_size=2, max_size=8), st.integers(0, 3))
 def test_floors_are_not_paid_for_by_the_dense_first_layer(data, shapes: list[Shape], floor: int) -> None:
     first, *others = (shape[0] for shape in shapes)
@@ -290,7 +291,7 @@ def test_the_dense_first_layer_stays_dense_beside_tiny_layers() -> None:
     assert counts(shapes, Uniform(dense_first=True)(shapes, 27 / 164), 27, floor=1) == [8, 1, 1, 17]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data(), st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=5), st.integers(0, 12))
 def test_whole_quanta_are_as_near_to_the_total_as_one_more_or_less_brings_them(data, units, floor: int) -> None:
     shapes, quanta = [(number * quantum,) for number, quantum in units], [quantum for _, quantum in units]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from granet.kernels import layer_table
+from devices import DEVICES
+from examples import examples
 from granet.masking import all_finite, zero_inactive
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 on_every_device = pytest.mark.parametrize("device", DEVICES)
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="the kernels are not tested: no triton here")
 
 
 @on_every_device
@@ -24,7 +22,7 @@ def test_inactive_becomes_zero_and_active_is_untouched(device: str) -> None:
     half_bits = st.integers(0, 2**16 - 1)  # every half-precision number, NaN payloads and negative zero included
     cells = st.lists(st.tuples(half_bits, st.booleans()), max_size=8)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(st.lists(st.tuples(cells, st.sampled_from(DTYPES)), max_size=6))
     def check(layers: list[tuple[list[tuple[int, bool]], torch.dtype]]) -> None:
         bits = [torch.tensor([b for b, _ in cells], dtype=torch.uint16, device=device) for cells, _ in layers]
@@ -104,46 +102,3 @@ def test_one_bad_element_anywhere_is_seen(bad: float, dtype: torch.dtype, device
 def test_large_is_not_infinite(dtype: torch.dtype, device: str) -> None:
     """The largest numbers there are; their sum would overflow."""
     assert all_finite([torch.full((1000,), torch.finfo(dtype).max, dtype=dtype, device=device)], torch.device(device))
-
-
-# The kernels, on a CUDA device or in Triton's interpreter.
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_table, "BLOCK", 16)
-    monkeypatch.setattr(layer_table, "PIECE", 32)
-
-
-SIZES = [1, 15, 16, 17, 31, 32, 33, 65]
-
-
-@needs_triton
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_kernel_zeroes_the_same_as_the_plain_path(dtype: torch.dtype, small_blocks: None) -> None:
-    from granet.kernels import masking
-
-    device = DEVICES[-1]
-    masks = [torch.rand(size, device=device) < 0.5 for size in SIZES]
-    tensors = [torch.randn(size, device=device).to(dtype) for size in SIZES]
-    for tensor in tensors:
-        tensor[::3] = math.nan
-    plain = [tensor.cpu() for tensor in tensors]
-    zero_inactive((tensor, mask.cpu()) for tensor, mask in zip(plain, masks, strict=True))
-    masking.zero_inactive(tensors, masks)
-    for tensor, expected in zip(tensors, plain, strict=True):
-        assert torch.equal(tensor.cpu().nan_to_num(7.0), expected.nan_to_num(7.0))
-
-
-@needs_triton
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_kernel_sees_what_is_not_finite(dtype: torch.dtype, small_blocks: None) -> None:
-    from granet.kernels import masking
-
-    tensors = [torch.full((size,), torch.finfo(dtype).max, dtype=dtype, device=DEVICES[-1]) for size in SIZES]
-    assert masking.all_finite(tensors)
-    for tensor, place in ((tensors[0], 0), (tensors[3], 16), (tensors[-1], 64)):
-        for bad in (math.nan, -math.nan, math.inf, -math.inf):
-            tensor[place] = bad
-            assert not masking.all_finite(tensors)
-        tensor[place] = 0

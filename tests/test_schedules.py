@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from granet import GMP, SNFS, Clock, GraNet, RigL, RigLITOP
 from granet.schedules import cosine, cubic, geometric
 
@@ -94,7 +95,7 @@ def test_the_ratio_of_rigl_falls_to_nothing_at_its_end() -> None:
     assert method.regrow_ratio(Clock(24_000, total)) == pytest.approx(0, abs=1e-12)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.floats(0, 0.99), st.floats(0, 0.99), st.lists(st.floats(0, 1), min_size=2, max_size=5))
 @pytest.mark.parametrize("schedule", [cubic, cosine])
 def test_a_schedule_goes_from_one_end_to_the_other_and_never_back(schedule, first, last, progress) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
@@ -18,18 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from devices import needs_gpu, needs_triton, on_every_path, on_fast_paths
+from examples import examples
 from granet import selection
 from granet.kernels import layer_table
 from granet.selection import Candidates, Ranking, TorchRanking, rank
 
-CUDA = torch.cuda.is_available()
-NO_TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="the Triton kernels are not tested: no triton here")
-PATHS = [
-    pytest.param("torch", "cpu", id="torch-cpu"),
-    *([pytest.param("torch", "cuda", id="torch-cuda")] if CUDA else []),
-    pytest.param("triton", "cuda" if CUDA else "cpu", id="triton-cuda" if CUDA else "triton-cpu", marks=NO_TRITON),
-]
-on_every_path = pytest.mark.parametrize(("path", "device"), PATHS)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 
@@ -143,18 +136,13 @@ def layers_of(path: str, device: str) -> st.SearchStrategy[list[Layer]]:
     return layers.filter(lambda some: path == "torch" or any(layer.values for layer in some))
 
 
-def examples(path: str, many: int) -> int:
-    """Triton's interpreter is slow."""
-    return many if path == "torch" or CUDA else many // 10
-
-
 # The properties.
 
 
-@on_every_path
+@on_fast_paths
 @pytest.mark.parametrize("candidates", ["active", "inactive"])
 def test_select_takes_the_largest_and_as_many_as_asked(path: str, device: str, candidates: Candidates) -> None:
-    @settings(max_examples=examples(path, 150))
+    @settings(max_examples=examples(150))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         layers = data.draw(layers_of(path, device))
@@ -164,9 +152,9 @@ def test_select_takes_the_largest_and_as_many_as_asked(path: str, device: str, c
     check()
 
 
-@on_every_path
+@on_fast_paths
 def test_global_counts_are_fair_and_add_up(path: str, device: str) -> None:
-    @settings(max_examples=examples(path, 150))
+    @settings(max_examples=examples(150))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         layers = data.draw(layers_of(path, device))
@@ -322,13 +310,17 @@ def test_float64_is_compared_in_full_beside_narrower_layers() -> None:
 def test_the_path_is_chosen_by_device_and_dtype() -> None:
     masks = [torch.ones(3, dtype=torch.bool)]
     assert isinstance(rank([torch.ones(3)], masks, "active"), TorchRanking)
-    if CUDA and find_spec("triton") is not None:
-        masks = [mask.cuda() for mask in masks]
-        assert isinstance(rank([torch.ones(3, device="cuda")], masks, "active"), build("triton"))  # type: ignore[arg-type]
-        assert isinstance(rank([torch.ones(3, device="cuda", dtype=torch.float64)], masks, "active"), TorchRanking)
 
 
-@pytest.mark.skipif(not CUDA, reason="needs a CUDA device to wait for")
+@needs_gpu
+@needs_triton
+def test_kernels_rank_on_a_gpu_but_for_float64() -> None:
+    masks = [torch.ones(3, dtype=torch.bool, device="cuda")]
+    assert isinstance(rank([torch.ones(3, device="cuda")], masks, "active"), build("triton"))  # type: ignore[arg-type]
+    assert isinstance(rank([torch.ones(3, device="cuda", dtype=torch.float64)], masks, "active"), TorchRanking)
+
+
+@needs_gpu
 def test_the_kernels_never_make_the_host_wait() -> None:
     scores = [torch.randn(100_000, device="cuda"), torch.randn(77, device="cuda")]
     masks = [torch.ones(len(score), dtype=torch.bool, device="cuda") for score in scores]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from itertools import pairwise
 from threading import Barrier, Lock
 from typing import NamedTuple
@@ -20,15 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from devices import on_every_path, on_fast_paths
+from examples import examples
 from granet import selection
 from granet.kernels import layer_table
 from granet.selection import Candidates, Ranking, TorchRanking
 from granet.tensors.part import Part, Reduce
 
-CUDA = torch.cuda.is_available()
-NO_TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="the Triton kernels are not tested: no triton here")
-on_every_path = pytest.mark.parametrize("path", ["torch", pytest.param("triton", marks=NO_TRITON)])
-DEVICES = {"torch": "cpu", "triton": "cuda" if CUDA else "cpu"}
+Work = Callable[[Ranking, str], Sequence[Tensor]]
+"""What is asked of a ranking on a device."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,21 +97,15 @@ def build(path: str) -> Callable[..., Ranking]:
     return TritonRanking
 
 
-def check(
-    path: str,
-    layers: Sequence[Layer],
-    work: Callable[[Ranking], Sequence[Tensor]],
-    candidates: Candidates = "active",
-) -> int:
+def check(path: str, device: str, layers: Sequence[Layer], work: Work, candidates: Candidates = "active") -> int:
     """That work gives every rank the same numbers as on whole weights, and its part of the masks; how often it sums."""
-    device = DEVICES[path]
     whole = [layer.mask.reshape(-1).clone() for layer in layers]
-    numbers = work(TorchRanking([layer.scores for layer in layers], whole, candidates))
+    numbers = work(TorchRanking([layer.scores for layer in layers], whole, candidates), "cpu")
 
     def on_rank(rank: int, reduce: Reduce) -> list[Tensor]:
         scores, masks, parts = zip(*[layer.held_by(rank) for layer in layers], strict=True)
         masks = [mask.to(device) for mask in masks]
-        given = work(build(path)([one.to(device) for one in scores], masks, candidates, parts, reduce))
+        given = work(build(path)([one.to(device) for one in scores], masks, candidates, parts, reduce), device)
         assert [one.tolist() for one in given] == [one.tolist() for one in numbers]
         return masks
 
@@ -124,19 +117,18 @@ def check(
     return ranks.sums
 
 
-def select(counts: Sequence[int]) -> Callable[[Ranking], Sequence[Tensor]]:
-    def work(ranking: Ranking) -> Sequence[Tensor]:
-        ranking.select(torch.tensor(counts, device=device_of(ranking)))
+def select(counts: Sequence[int]) -> Work:
+    def work(ranking: Ranking, device: str) -> Sequence[Tensor]:
+        ranking.select(torch.tensor(counts, device=device))
         return []
 
     return work
 
 
-def prune(total: int, floors: Sequence[int], share: float) -> Callable[[Ranking], Sequence[Tensor]]:
+def prune(total: int, floors: Sequence[int], share: float) -> Work:
     """A global count, a selection by it, and one of fewer."""
 
-    def work(ranking: Ranking) -> Sequence[Tensor]:
-        device = device_of(ranking)
+    def work(ranking: Ranking, device: str) -> Sequence[Tensor]:
         counts = ranking.global_counts(torch.tensor(total, device=device), torch.tensor(floors, device=device))
         ranking.select(counts)
         fewer = (counts * share).long()
@@ -144,10 +136,6 @@ def prune(total: int, floors: Sequence[int], share: float) -> Callable[[Ranking]
         return counts, fewer
 
     return work
-
-
-def device_of(ranking: Ranking) -> str:
-    return "cpu" if isinstance(ranking, TorchRanking) else DEVICES["triton"]
 
 
 # Examples: few different scores, so that ties lie everywhere; ranks without anything.
@@ -187,33 +175,28 @@ def layers_of(draw: st.DrawFn, path: str) -> list[Layer]:
     return draw(st.lists(layer_of(number, dtype), min_size=1, max_size=3))
 
 
-def examples(path: str) -> int:
-    """Triton's interpreter is slow."""
-    return 80 if path == "torch" or CUDA else 5
-
-
-@on_every_path
+@on_fast_paths
 @pytest.mark.parametrize("candidates", ["active", "inactive"])
-def test_each_layer_alone(path: str, candidates: Candidates) -> None:
-    @settings(max_examples=examples(path))
+def test_each_layer_alone(path: str, device: str, candidates: Candidates) -> None:
+    @settings(max_examples=examples(80))
     @given(st.data())
     def test(data: st.DataObject) -> None:
         layers = data.draw(layers_of(path))
         there = [int((layer.mask == (candidates == "active")).sum()) for layer in layers]
-        check(path, layers, select([data.draw(st.integers(0, most)) for most in there]), candidates)
+        check(path, device, layers, select([data.draw(st.integers(0, most)) for most in there]), candidates)
 
     test()
 
 
-@on_every_path
-def test_all_layers_together(path: str) -> None:
-    @settings(max_examples=examples(path))
+@on_fast_paths
+def test_all_layers_together(path: str, device: str) -> None:
+    @settings(max_examples=examples(80))
     @given(st.data())
     def test(data: st.DataObject) -> None:
         layers = data.draw(layers_of(path))
         floors = [data.draw(st.integers(0, 12)) for _ in layers]
         total = data.draw(st.integers(0, sum(int(layer.mask.sum()) for layer in layers) + 2))
-        check(path, layers, prune(total, floors, data.draw(st.sampled_from([0.5, 0.9, 1.0]))))
+        check(path, device, layers, prune(total, floors, data.draw(st.sampled_from([0.5, 0.9, 1.0]))))
 
     test()
 
@@ -227,19 +210,19 @@ def halves(shape: tuple[int, int], dim: int) -> list[tuple[slice, ...]]:
 @on_every_path
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("count", [0, 1, 59, 60, 61, 119, 120, 200])
-def test_equal_scores_fall_to_the_first_positions_of_the_whole(path: str, dim: int, count: int) -> None:
+def test_equal_scores_fall_to_the_first_positions_of_the_whole(path: str, device: str, dim: int, count: int) -> None:
     shape = 10, 12
     layer = Layer(torch.full(shape, 0.5), torch.ones(shape, dtype=torch.bool), halves(shape, dim))
-    check(path, [layer], select([count]))
+    check(path, device, [layer], select([count]))
 
 
 @on_every_path
-def test_a_floor_binds_the_layer_and_not_the_part(path: str) -> None:
+def test_a_floor_binds_the_layer_and_not_the_part(path: str, device: str) -> None:
     """Each part alone is above what the layer keeps, or below it: the floor counts once."""
     low, high = torch.full((4, 6), 0.1), torch.arange(1.0, 25.0).view(4, 6)
     layers = [Layer(scores, torch.ones(4, 6, dtype=torch.bool), halves((4, 6), dim)) for scores in (low, high)
               for dim in (0, 1)]  # fmt: skip
-    check(path, layers, prune(30, [7, 1, 0, 2], 1.0))
+    check(path, device, layers, prune(30, [7, 1, 0, 2], 1.0))
 
 
 def test_where_all_or_none_of_the_equal_scores_win_positions_are_not_searched() -> None:
@@ -248,6 +231,6 @@ def test_where_all_or_none_of_the_equal_scores_win_positions_are_not_searched() 
     scores = torch.arange(24.0).view(shape)
     plain = Layer(scores, torch.ones(shape, dtype=torch.bool), halves(shape, 1))
     tied = Layer(scores // 2, torch.ones(shape, dtype=torch.bool), halves(shape, 1))
-    assert check("torch", [plain], select([7])) == 3
-    assert check("torch", [tied], select([6])) == 3
-    assert check("torch", [tied], select([7])) == 4
+    assert check("torch", "cpu", [plain], select([7])) == 3
+    assert check("torch", "cpu", [tied], select([6])) == 3
+    assert check("torch", "cpu", [tied], select([7])) == 4

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import granet
+from examples import examples
 from granet.checkpoint import packed_file, read, safetensors_file
 
 pytestmark = pytest.mark.usefixtures("little_memory")
@@ -109,7 +110,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_random_json_under_a_valid_checksum_does_no_harm(
     path: Path, victim: nn.Module, raw: Any, forge: Any, data: st.DataObject

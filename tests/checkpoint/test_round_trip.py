@@ -18,6 +18,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import granet
+from examples import examples
 from granet.checkpoint import read
 from granet.checkpoint.safetensors_file import DTYPES
 
@@ -45,7 +46,7 @@ class Holder(nn.Module):
             self.register_buffer("tensor", tensor)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(SHAPES, st.sampled_from(sorted(DTYPES)), st.sampled_from(sorted(LAYOUTS)), st.data())
 def test_any_tensor_comes_back(shape: tuple[int, ...], dtype_name: str, layout: str, data: st.DataObject) -> None:
     dtype = DTYPES[dtype_name]

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from devices import DEVICES
 from granet.data.augment import Moves, PadMode, affine, apply_moves, draw_moves, normalise
-
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def seeded(seed: int = 0) -> torch.Generator:

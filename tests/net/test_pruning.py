@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from granet.distributions import Uniform, counts, distribution, kept
 from granet.net import make_net
 from granet.schedules import cubic
@@ -155,7 +156,7 @@ def test_what_a_layer_of_units_lacks_goes_to_others_in_the_nearest_whole_units(k
     kit.check_books(net)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.integers(2, 60).map(lambda n: (n,)), min_size=1, max_size=6),
     st.sampled_from([0.6, 0.8, 0.9]),

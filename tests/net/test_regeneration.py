@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from examples import examples
 from granet.distributions import distribution
 from granet.net import make_net
 from granet.scores import Score, gradient, magnitude, random
@@ -31,7 +32,7 @@ def regenerated(weight: np.ndarray, grad: np.ndarray, mask: np.ndarray, moved: i
     return result
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 10**6), st.floats(0, 0.99), st.floats(0, 0.99), st.booleans(),
     st.sampled_from([(torch.ceil, math.ceil), (torch.floor, math.floor)]),

@@ -7,10 +7,9 @@ import json
 import pytest
 import torch
 
+from devices import DEVICES
 from granet import UpdateRecord
 from granet.sparsifier.history import History
-
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def filled(device: str = "cpu") -> History:

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from granet.tensors.packing import pack_bits, unpack_bits
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.booleans(), max_size=70))
 def test_unpacking_gives_back_what_was_packed(bits: list[bool]) -> None:
     mask = torch.tensor(bits, dtype=torch.bool)
