@@ -11,10 +11,10 @@ from granet.training.rundir import run_name
 from paper import results_page
 from paper.arrangement import measured
 from paper.compare import Comparison, compare, run_names
+from paper.front_table import with_results
 from paper.reproducible import PAGES, Selection, write_page
 from paper.results import keep, read_results
 from paper.results_figure import against_sparsity
-from paper.results_page import with_results
 from paper.tables import Cell, cells
 from paper.wording import NAMES, in_words
 

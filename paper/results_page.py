@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 
 from granet.cli.markdown import markdown_table
 from paper.arrangement import arranged, measured
 from paper.compare import BROKEN, Comparison, by_place
-from paper.pairs import pairs, pairs_section
+from paper.pairs import pairs_section
 from paper.prose import prose
 from paper.shortfall import below, section
 from paper.sparsities import sparsities_section
-from paper.wording import NAMES, heading, in_full, in_words
-
-README_BEGIN, README_END = "<!-- results: made by python -m paper cifar-main --write -->", "<!-- end of results -->"
+from paper.wording import NAMES, heading, in_words
 
 _LINES = "Solid lines are ours, dashed ones the paper's."
 _THIN = "Thin are rows that the paper did not run itself."
@@ -62,34 +59,6 @@ def exceptions(comparisons: Sequence[Comparison]) -> list[str]:
     return [part for part in (section(far) if far else "", sparsities_section(comparisons)) if part]
 
 
-def headline(part: Sequence[Comparison]) -> str:
-    """The short table of one network and data set: ours, with the paper's number beside it."""
-    return _table(part, in_full(*part[0].cell.place), _short_cell, every_row=False)
-
-
-def with_results(readme: str, comparisons: Sequence[Comparison]) -> str:
-    """The README with its table of results made anew."""
-    before, found, rest = readme.partition(README_BEGIN)
-    _, ended, after = rest.partition(README_END)
-    if not found or not ended:
-        raise ValueError(f"README.md: must have the lines {README_BEGIN!r} and {README_END!r}")
-    parts = measured(comparisons)
-    higher = ", ".join(f"{_higher(part):.2f} ({in_full(*place)})" for place, part in parts.items())
-    tables = [*map(headline, parts.values()), _pairs(parts)]
-    tables.append(f"At its best test epoch, as the paper reports it, the median run would be higher by {higher}.")
-    return before + README_BEGIN + "\n" + "\n".join(tables) + "\n" + README_END + after
-
-
-def _pairs(parts: Mapping[tuple[str, str], Sequence[Comparison]]) -> str:
-    """GraNet's mean lead over the sparsities, with a column for each network and data set."""
-    found = [pairs(arranged(part)[2]) for part in parts.values()]
-    lines = [("Mean difference", *(in_full(*place) for place in parts))]
-    lines += [
-        (name, *(one[name][-1] if name in one else "-" for one in found)) for name in dict.fromkeys(chain(*found))
-    ]
-    return markdown_table(lines)
-
-
 def _table(part: Sequence[Comparison], corner: str, cell: Callable[[Comparison], str], every_row: bool) -> str:
     """A line for each row, or for those that were run."""
     dense, columns, rows = arranged(part)
@@ -130,9 +99,3 @@ def _cell(one: Comparison) -> str:
     printed = one.cell.accuracy
     missing = "-" if one.cell.recipes(0) else "no recipe yet"
     return in_words(one) if one.last or printed is None else f"{missing} (paper {printed:.2f})"
-
-
-def _short_cell(one: Comparison) -> str:
-    """Of the README's table: ours, and the paper's number."""
-    ours = f"{statistics.mean(one.last):.2f}" if one.last else "-"
-    return ours if one.cell.accuracy is None else f"{ours} ({one.cell.accuracy:.2f})"
