@@ -62,7 +62,7 @@ def test_networks_of_one_kind_are_compiled_once(graphs: Graphs, rounded: bool) -
 
 
 def test_no_kind_is_left_uncompiled(graphs: Graphs) -> None:
-    kinds = range(1, 2 + torch._dynamo.config.cache_size_limit)
+    kinds = range(1, 2 + torch._dynamo.config.recompile_limit)
     for width in kinds:
         train_on_a_batch(net(width), rounded=False)
     assert len(graphs) == len(kinds)

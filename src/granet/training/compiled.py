@@ -17,12 +17,10 @@ MANY = 10_000
 SETTINGS = {
     "recompile_limit": MANY,  # never fall back to eager because other kinds of arguments came before
     "accumulated_recompile_limit": MANY,
-    "cache_size_limit": MANY,  # what these two are called in torch 2.6
-    "accumulated_cache_size_limit": MANY,
     "skip_nnmodule_hook_guards": False,  # a model with hooks, such as VD's, is another kind than one without
     "skip_no_tensor_aliasing_guards_on_parameters": False,  # and so is one that uses a layer twice
 }
-"""Settings of torch's compiler while it decides whether it knows a kind; older versions have fewer."""
+"""Settings of torch's compiler while it decides whether it knows a kind."""
 
 
 @cache
@@ -37,11 +35,10 @@ def compiled(function: Callable[..., Any], side_stream: bool = False) -> Callabl
 
         options = OPTIONS
     compile = torch.compile(function, dynamic=False, options=options)
-    settings = {name: value for name, value in SETTINGS.items() if hasattr(torch._dynamo.config, name)}
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        with torch._dynamo.config.patch(settings):
+        with torch._dynamo.config.patch(SETTINGS):
             return compile(*arguments)
 
     return call
