@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from granet.training.recipe import Recipe
@@ -21,6 +21,9 @@ from paper.wording import NAMES, in_words
 SEEDS = (0, 1, 2)
 """As many as in the paper."""
 
+Figure = Callable[[Sequence[Comparison], Path], None]
+"""Draws them into a file."""
+
 _PARTS = {"models": "model", "data": "data", "rows": "row", "sparsities": "sparsity"}
 """Fields of a selection, and what they choose cells by."""
 
@@ -32,19 +35,20 @@ class AccuracyTable:
     name: str
     selection: Selection
     page: Callable[[str, Sequence[Comparison]], str] = results_page.page
-    figure: Callable[[Sequence[Comparison], Path], None] | None = against_sparsity
+    figures: Mapping[str, Figure] = field(default_factory=lambda: {"": against_sparsity})
+    """By what is put behind the table's name in the name of the file."""
     readme: bool = False
     """Whether its measured part is shown in the README."""
     default_seeds: tuple[int, ...] = SEEDS
     """The seeds that are run unless others are chosen."""
 
     def __post_init__(self) -> None:
-        for field, of_cell in _PARTS.items():
+        for name, of_cell in _PARTS.items():
             known = dict.fromkeys(getattr(cell, of_cell) for cell in cells(self.name))
-            for value in getattr(self.selection, field):
+            for value in getattr(self.selection, name):
                 if value not in known:
                     allowed = ", ".join(map(repr, known))  # a row may have a comma in its name
-                    raise ValueError(f"{field}={value!r}: {self.name} has no such part; it has {allowed}")
+                    raise ValueError(f"{name}={value!r}: {self.name} has no such part; it has {allowed}")
         if not self.cells:
             raise ValueError(f"table={self.name!r}: has no cell with these models, data, rows and sparsities")
 
@@ -87,12 +91,13 @@ class AccuracyTable:
         text = with_results(readme.read_text(encoding="utf-8"), comparisons) if self.readme else ""
         path = root / PAGES / f"{self.name}.md"
         yield write_page(path, self.page(self.name, comparisons))
-        if self.figure and measured(comparisons):
-            self.figure(comparisons, path.with_suffix(".png"))
-            yield path.with_suffix(".png")
+        for ending, draw in self.figures.items() if measured(comparisons) else ():
+            picture = path.with_name(f"{self.name}{ending}.png")
+            draw(comparisons, picture)
+            yield picture
         if self.readme:
             yield write_page(readme, text)
 
     def _asked(self, cell: Cell) -> bool:
-        chosen = ((getattr(self.selection, field), getattr(cell, of_cell)) for field, of_cell in _PARTS.items())
+        chosen = ((getattr(self.selection, name), getattr(cell, of_cell)) for name, of_cell in _PARTS.items())
         return all(not several or one in several for several, one in chosen)

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from granet.files import atomic
+from granet import drawing
 from paper.arrangement import arranged, measured
 from paper.compare import Comparison
 from paper.wording import NAMES
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Paint = Callable[["Axes"], None]
 
-COLOURS = [f"C{number}" for number in range(10)] + ["black", "gold", "navy", "lime", "teal"]
 MARGIN = 0.2
 """How many accuracy points beyond our own results a panel shows, at least."""
 FAR = 10.0
@@ -34,7 +33,7 @@ def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
     only the dense network was run there is a panel only if there is no other.
     """
     done = dict.fromkeys(one.cell.row for one in comparisons if one.last and one.cell.sparsity > 0)
-    colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(done)}
+    colours = dict(zip(done, drawing.colours(len(done)), strict=True))
     parts = list(measured(comparisons).values())
     sparse = [part for part in parts if any(one.last and one.cell.sparsity > 0 for one in part)]
     _draw([partial(_sparsities, part=part, colours=colours) for part in sparse or parts], path)
@@ -43,10 +42,12 @@ def against_sparsity(comparisons: Sequence[Comparison], path: Path) -> None:
 def against_flops(comparisons: Sequence[Comparison], path: Path) -> None:
     """Accuracy, with its standard error, against what inference and training take; a colour for each row."""
     known = [one for one in comparisons if one.last]
+    rows = list(dict.fromkeys(one.cell.row for one in known if one.cell.sparsity > 0))
+    colours = dict(zip(rows, drawing.colours(len(rows)), strict=True))
     _draw(
         [
-            lambda axes: _costs(axes, known, "inference", lambda one: one.test_flops),
-            lambda axes: _costs(axes, known, "training", lambda one: one.train_flops),
+            lambda axes: _costs(axes, known, colours, "inference", lambda one: one.test_flops),
+            lambda axes: _costs(axes, known, colours, "training", lambda one: one.train_flops),
         ],
         path,
     )
@@ -54,21 +55,18 @@ def against_flops(comparisons: Sequence[Comparison], path: Path) -> None:
 
 def _draw(panels: Sequence[Paint], path: Path) -> None:
     """The panels in rows of two, and one legend for all of them at the side."""
-    from matplotlib.figure import Figure
-
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)
-    drawing = Figure(figsize=(6 * columns + 2.5, 4.2 * rows), layout="constrained")
     named: dict[str, Any] = {}
-    for place, paint in enumerate(panels, start=1):
-        axes = drawing.add_subplot(rows, columns, place)
-        paint(axes)
-        axes.grid(alpha=0.3)
-        handles, labels = axes.get_legend_handles_labels()
-        named |= dict(zip(labels, handles, strict=True))
-    drawing.legend(list(named.values()), list(named), loc="outside right upper", fontsize="small")
-    with atomic(path) as temporary:
-        drawing.savefig(temporary, dpi=120, metadata={"Software": None})
+    with drawing.figure(5 * columns + 2.5, 3.6 * rows) as figure:
+        for place, paint in enumerate(panels, start=1):
+            axes = figure.add_subplot(rows, columns, place)
+            paint(axes)
+            axes.grid()
+            handles, labels = axes.get_legend_handles_labels()
+            named |= dict(zip(labels, handles, strict=True))
+        figure.legend(list(named.values()), list(named), loc="outside right upper")
+        drawing.save(figure, path)
 
 
 def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, str]) -> None:
@@ -85,15 +83,8 @@ def _sparsities(axes: Axes, part: Sequence[Comparison], colours: Mapping[str, st
             known = [math.nan if accuracy is None else accuracy for accuracy in printed]
             axes.plot(places, known, "x--", color=colours[name], alpha=0.5, linewidth=_width(cells))
     compared = any(one.cell.accuracy is not None for one in part)
-    what = f"{NAMES[part[0].cell.model]} on {NAMES[part[0].cell.data]}"
-    axes.set(
-        title=f"{what}: ours (lines), the paper's (dashed)" if compared else what,
-        xlabel="sparsity",
-        ylabel="test accuracy, last epoch (%)",
-        xticks=list(places),
-        xticklabels=[f"{column:.0%}" for column in columns],
-        ylim=(low - margin, high + margin),
-    )
+    axes.set_title(f"{_place(part)}: ours (lines), the paper's (dashed)" if compared else _place(part))
+    _scale(axes, columns, low - margin, high + margin)
 
 
 def _ours(
@@ -114,33 +105,42 @@ def _ours(
         axes.text(place, 0.02, "\n".join(lines), transform=axes.get_xaxis_transform(), ha="right", fontsize="small")
     for one in dense:
         if one.last:
-            axes.axhline(statistics.mean(one.last), color="0.5", linewidth=1, label="Dense")
+            axes.axhline(statistics.mean(one.last), color=drawing.MUTED, linewidth=1, label="Dense")
 
 
 def _width(row: Sequence[Comparison]) -> float:
     return 0.7 if any(one.cell.accuracy is not None and one.cell.own_std is None for one in row) else 2.0
 
 
+def _place(part: Sequence[Comparison]) -> str:
+    return f"{NAMES[part[0].cell.model]} on {NAMES[part[0].cell.data]}"
+
+
+def _scale(axes: Axes, columns: Sequence[float], low: float, high: float) -> None:
+    axes.set(xlabel="sparsity", ylabel="test accuracy, last epoch (%)", ylim=(low, high))
+    axes.set_xticks(range(len(columns)), [f"{column:.0%}" for column in columns])
+
+
 def _costs(
     axes: Axes,
     known: Sequence[Comparison],
+    colours: Mapping[str, str],
     what: str,
     flops: Callable[[Comparison], Sequence[float]],
 ) -> None:
-    rows = list(dict.fromkeys(one.cell.row for one in known if one.cell.sparsity > 0))
     marks = dict(zip(sorted({one.cell.sparsity for one in known}), "_osD^v", strict=False))
     for one in known:
         accuracy = statistics.mean(one.last)
         if one.cell.sparsity == 0:
             style = "-" if one.cell.row == "Dense" else "--"
-            axes.axhline(accuracy, color="0.5", linewidth=1, linestyle=style, label=one.cell.row)
+            axes.axhline(accuracy, color=drawing.MUTED, linewidth=1, linestyle=style, label=one.cell.row)
         elif flops(one):
             axes.errorbar(
                 statistics.mean(flops(one)),
                 accuracy,
                 yerr=one.standard_error,
                 fmt=marks[one.cell.sparsity],
-                color=f"C{rows.index(one.cell.row)}",
+                color=colours[one.cell.row],
                 label=f"{one.cell.row}, {one.cell.sparsity:.0%}",
             )
     axes.set(xlabel=f"FLOPs of {what}, dense = 1", ylabel="test accuracy, last epoch (%)")

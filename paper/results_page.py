@@ -18,14 +18,14 @@ _LINES = "Solid lines are ours, dashed ones the paper's."
 _THIN = "Thin are rows that the paper did not run itself."
 
 
-def page(table: str, comparisons: Sequence[Comparison]) -> str:
-    """The whole page of one table, with its figure if anything was measured."""
+def page(table: str, comparisons: Sequence[Comparison], picture: str | None = None) -> str:
+    """The whole page of one table, with its figure, by default of its own name, if anything was measured."""
     printed = any(one.cell.accuracy is not None for one in comparisons)
     other = [*_borrowed(comparisons), *_readings(comparisons)]
     cells = prose("printed" if printed else "unprinted")
     parts = [heading(table), cells, *other, prose("errors", broken=BROKEN)]
     if measured(comparisons):
-        parts.append(f"![accuracy against sparsity]({table}.png)\n")
+        parts.append(f"![accuracy against sparsity]({picture or table}.png)\n")
         if printed:
             parts.append(f"{_LINES} {_THIN}\n" if other else f"{_LINES}\n")
     for (model, data), part in by_place(comparisons).items():

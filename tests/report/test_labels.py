@@ -1,4 +1,4 @@
-"""Names and colours tell all runs apart."""
+"""Names tell all runs apart."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from granet.report.labels import colours, labels
+from granet.report.labels import labels
 from granet.report.read import ReportedRun, read_run
 from granet.training import Recipe
 
@@ -50,11 +50,3 @@ def test_what_differs_is_told(make_run: Callable[..., Path], recipes: list[Recip
 def test_same_names_in_two_folders(make_run: Callable[..., Path]) -> None:
     runs: list[ReportedRun] = [read_run(make_run("a/same")), read_run(make_run("b/same"))]
     assert labels(runs) == [str(run.path) for run in runs]
-
-
-@pytest.mark.parametrize("count", [1, 8, 9, 40])
-def test_as_many_colours_as_runs(count: int) -> None:
-    shades = colours(count)
-    assert len(set(shades)) == count
-    assert (shades[0] == colours(1)[0]) == (count <= 8)  # as long as there are enough that most eyes tell apart
-    assert all(len(shade) == 7 and int(shade[1:], 16) >= 0 for shade in shades)

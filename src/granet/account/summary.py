@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from granet import drawing
 from granet.weights import Coverage
 
 THINNEST = 3
@@ -63,16 +64,18 @@ class Summary:
             from matplotlib import pyplot
         except ImportError as error:
             raise ImportError("plot() draws with matplotlib: pip install granet[plots]") from error
-        axes = axes if axes is not None else pyplot.subplots(figsize=(8, 0.22 * len(self.rows) + 1.2))[1]
-        names = [row["name"] for row in self.rows]
-        axes.barh(names, [1 - row["sparsity"] for row in self.rows], color="tab:blue")
-        axes.invert_yaxis()
-        axes.set(xlim=(0, 1), xlabel="share of weights that are active", title=f"sparsity {self.sparsity:.4f}")
-        if self.updates:
-            inner = axes.inset_axes((0.62, 0.08, 0.35, 0.3))
-            inner.plot(*zip(*self.updates, strict=True), color="tab:orange")
-            inner.set_title("sparsity by step", fontsize="small")
-            inner.tick_params(labelsize="x-small")
+        density, reached = drawing.colours(2)
+        with drawing.style():
+            axes = axes if axes is not None else pyplot.subplots(figsize=(8, 0.22 * len(self.rows) + 1.2))[1]
+            names = [row["name"] for row in self.rows]
+            axes.barh(names, [1 - row["sparsity"] for row in self.rows], color=density)
+            axes.invert_yaxis()
+            axes.set(xlim=(0, 1), xlabel="share of weights that are active", title=f"sparsity {self.sparsity:.4f}")
+            if self.updates:
+                inner = axes.inset_axes((0.62, 0.08, 0.35, 0.3))
+                inner.plot(*zip(*self.updates, strict=True), color=reached)
+                inner.set_title("sparsity by step", fontsize="small")
+                inner.tick_params(labelsize="x-small")
         return axes
 
 

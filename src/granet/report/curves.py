@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from granet.report.draw import MUTED, line_legend
+from granet.drawing import MUTED
+from granet.report.draw import line_legend
 from granet.report.labels import ShownRun
 from granet.report.read import ReportedRun
 from granet.report.words import diverged, share

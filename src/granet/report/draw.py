@@ -1,4 +1,4 @@
-"""The figures of layers, drawn on given axes, and what all figures share. Needs matplotlib."""
+"""The figures of layers, drawn on given axes, and what figures of a report share. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from granet.drawing import MUTED
 from granet.report.labels import ShownRun
 from granet.report.read import ReportedRun
 from granet.report.words import short
@@ -18,7 +19,6 @@ PANEL = (4.6, 3.0)
 """Inches of a figure that stands beside others."""
 ABOVE: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 4, "borderaxespad": 0}
 """Where a legend hides nothing."""
-INK, MUTED, GRID = "#1f2430", "#697080", "#d8dce4"
 SHARES = {0: "0", 0.01: "1", 0.1: "10", 0.25: "25", 0.5: "50", 1: "100"}  # ticks of a square-root scale, in percent
 
 

@@ -7,8 +7,9 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from granet import drawing
 from granet.report import draw
 from granet.report.curves import curves_of
 from granet.report.labels import ShownRun
@@ -18,30 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLE: Any = {
-    "font.size": 9,
-    "text.color": draw.INK,
-    "axes.labelcolor": draw.MUTED,
-    "axes.titlecolor": draw.INK,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.edgecolor": draw.GRID,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "xtick.color": draw.MUTED,
-    "ytick.color": draw.MUTED,
-    "grid.color": draw.GRID,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.labelcolor": draw.MUTED,
-    "lines.linewidth": 1.6,
-    "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and takes the page's typeface
-    "svg.hashsalt": "granet",  # the same figure is the same bytes
-}
 LETTERS = 150
 """How many letters fit into a line of a picture's legend; the mark beside each name takes the room of six."""
-_THEME = {draw.INK: "var(--ink)", draw.MUTED: "var(--muted)", draw.GRID: "var(--line)"}
+_THEME = {drawing.INK: "var(--ink)", drawing.MUTED: "var(--muted)", drawing.GRID: "var(--line)"}
 
 
 def svg(paint: Callable[[Axes], None], size: tuple[float, float], name: str, description: str) -> str:
@@ -51,13 +31,9 @@ def svg(paint: Callable[[Axes], None], size: tuple[float, float], name: str, des
 
 def svg_figure(paint: Callable[[Figure], None], size: tuple[float, float], name: str, description: str) -> str:
     """The same for a figure of any axes."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     buffer = io.StringIO()
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+    with drawing.figure(*size) as figure, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # text stays text: the reader's fonts show it, not ours
-        figure = Figure(figsize=size, layout="constrained")
         paint(figure)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
@@ -75,18 +51,15 @@ def svg_figure(paint: Callable[[Figure], None], size: tuple[float, float], name:
 
 def png(runs: Sequence[ShownRun]) -> bytes:
     """The curves, and below them the layers' bars of the runs that have the same layers."""
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     groups = draw.same_layers(runs)
     curves = curves_of(runs)
     above = [3.0] * -(-len(curves) // 2)  # two side by side
     heights = [*above, *map(draw.bars_height, groups)]
-    with matplotlib.rc_context(STYLE):
-        columns = max(1, min(3, len(runs), LETTERS // (max(len(run.name) for run in runs) + 6)))
-        legend = 0.4 + 0.25 * -(-len(runs) // columns)
-        figure = Figure(figsize=(11, sum(heights) + legend), layout="constrained")
+    columns = max(1, min(3, len(runs), LETTERS // (max(len(run.name) for run in runs) + 6)))
+    legend = 0.4 + 0.25 * -(-len(runs) // columns)
+    with drawing.figure(11, sum(heights) + legend) as figure:
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
         for index, curve in enumerate(curves):
             axes = figure.add_subplot(grid[divmod(index, 2)])

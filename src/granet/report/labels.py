@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from granet.drawing import colours
 from granet.report.read import ReportedRun
 from granet.training.differences import differing, settings, shown
-
-# Told apart by most eyes, on white and on black.
-_COLOURS = ("#2f7ed8", "#e0762f", "#2ca58d", "#b455c4", "#a88410", "#d64550", "#6f7f94", "#8c6bd8")
 
 LONGEST = 70
 """Letters of a name that a legend has room for."""
@@ -36,14 +33,6 @@ def labels(runs: Sequence[ReportedRun]) -> list[str]:
     if max(map(len, told)) > LONGEST or len(set(told)) < len(told):
         told = [run.path.resolve().name for run in runs]
     return told if len(set(told)) == len(told) else [str(run.path) for run in runs]
-
-
-def colours(count: int) -> list[str]:
-    """That many colours, as `#rrggbb`."""
-    if count <= len(_COLOURS):
-        return list(_COLOURS[:count])
-    wheel = [colorsys.hls_to_rgb(index / count, 0.42, 0.65) for index in range(count)]
-    return ["#" + "".join(f"{round(255 * part):02x}" for part in rgb) for rgb in wheel]
 
 
 def _label(run: ReportedRun, runs: Sequence[ReportedRun]) -> str:

@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from granet.files import atomic
-from granet.report.figures import STYLE
-from granet.report.labels import colours
+from granet import drawing
 from granet.studies.plasticity import REGENERATION, Study
 from granet.studies.plasticity_results import Point, lines
 
@@ -41,7 +39,7 @@ def paint(figure: Figure, study: Study, points: Sequence[Point], drops: Sequence
     from matplotlib.lines import Line2D
 
     grid = figure.subplots(2, len(study.sparsities), sharex=True, sharey=True, squeeze=False)
-    shades = colours(len(study.rates))
+    shades = drawing.colours(len(study.rates))
     drawn = lines(study, points)
     for row, regeneration in zip(grid, REGENERATION, strict=True):
         for axes, sparsity in zip(row, study.sparsities, strict=True):
@@ -80,14 +78,8 @@ def write_figure(
     endings: Sequence[str] = (".png", ".svg"),
 ) -> None:
     """One figure at `path` with each of these endings."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=size(study), layout="constrained")
+    with drawing.figure(*size(study)) as figure:
         paint(figure, study, points, drops)
         figure.suptitle(name, x=0.01, horizontalalignment="left", wrap=True)
         for ending in endings:
-            with atomic(path.with_suffix(ending)) as temporary:
-                metadata = {"Date" if ending == ".svg" else "Software": None}
-                figure.savefig(temporary, dpi=120, facecolor="white", metadata=metadata)
+            drawing.save(figure, path.with_suffix(ending))
