@@ -30,7 +30,7 @@ clean:
 	rm -rf $(VENV)
 
 $(VENV)/installed-train: EXTRAS := cli,plots
-$(VENV)/installed-test: EXTRAS := dev,cli,plots,data
+$(VENV)/installed-test: EXTRAS := dev,cli,plots,data,tensorboard,wandb
 
 # Installs again, into the same environment, when the project's requirements or the choice of torch changed.
 $(VENV)/installed-train $(VENV)/installed-test: pyproject.toml constraints.txt $(VENV)/torch-choice
