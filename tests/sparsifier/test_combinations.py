@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 import granet
@@ -146,23 +148,19 @@ def test_what_is_hidden_comes_from_the_run_that_is_taken_over(kit: Kit, compiled
     assert sparsifier.target_sparsity == 0.5
 
 
-def test_filters_of_a_model_wrapped_for_several_ranks_are_followed(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrapper(nn.Module):
-        def __init__(self, module: nn.Module) -> None:
-            super().__init__()
-            self.module = module
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
 
-        def forward(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-            if len(rest) > len(x):  # cannot be traced, like the real one
-                raise ValueError
-            return self.module(x)
 
-    monkeypatch.setattr("granet.names.DistributedDataParallel", Wrapper)
-    model, _, sparsifier = start(
-        Wrapper(kit.net()),
+def test_filters_of_a_model_wrapped_for_several_ranks_are_followed(kit: Kit, one_rank: None) -> None:
+    model, optimizer, sparsifier = start(
+        DistributedDataParallel(kit.net()),
         granet.GMP(sparsity=0.5, pattern="filter", distribution="uniform", every=2, prune_end=8),
         exclude=("*6.weight",),
     )
-    kit.train(model, sparsifier._optimizer, 10)
+    kit.train(model, optimizer, 10)
     dropped = ~sparsifier.masks["module.0.weight"].flatten(1).any(1)
     assert dropped.any() and not model.get_parameter("module.1.bias")[dropped].any()
