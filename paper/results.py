@@ -27,6 +27,8 @@ _LARGEST = {
 """Columns of numbers from 0 to this."""
 _MAY_LACK = ("accuracy_best", "train_flops")
 """A number that some runs do not have."""
+_FORMER = {"scope": "distribution"}
+"""Former names of columns."""
 
 
 def log(folder: RunDir) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def read_results(folder: Path) -> dict[str, dict[str, str]]:
                 problem = f"run={row['run']!r} must stand in the results once; {found[row['run']]['file']} has it too"
             if problem is not None:
                 raise ValueError(f"results={str(folder)!r}: {path.name}, line {line}: {problem}")
-            found[row["run"]] = former_names.renamed(former_names.COLUMNS, row) | {"file": path.name}
+            found[row["run"]] = former_names.renamed(_FORMER, row) | {"file": path.name}
     return found
 
 

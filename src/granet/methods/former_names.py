@@ -31,8 +31,6 @@ _FORMER: Mapping[type, Mapping[str, str]] = {
 """A class to the names that its fields have now, each with the one it had; classes derived from it have them too."""
 STUDY = {"scopes": "distributions"}
 """Former names of the fields of a study of plasticity."""
-COLUMNS = {"scope": "distribution"}
-"""Former names of columns of results."""
 
 ALL = frozenset(former for names in _FORMER.values() for former in names.values())
 _START_ONLY = tuple(name for name in DISTRIBUTIONS if name not in PRUNING_DISTRIBUTIONS)
