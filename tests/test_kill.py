@@ -1,13 +1,11 @@
-"""A real process, killed at random moments, ends where an undisturbed one ends."""
+"""A real process, killed or interrupted at chosen moments, ends where an undisturbed one ends."""
 
 import json
 import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
-import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -15,79 +13,70 @@ import pytest
 
 from granet.cli import main
 
-KILLS = 20
-EPOCHS = 60
-COMMAND = "train --batch-size 128 --no-dense-twin --checkpoint-every 0.02 --epochs"
+CHANGES = {"open", "os.mkdir", "os.rename", "os.remove"}  # nothing else changes what the next start finds
 
 
-def arguments(epochs: int) -> list[str]:
-    return [*COMMAND.split(), str(epochs)]
+def train(runs: Path, number: signal.Signals | None, change: int) -> None:
+    """`granet train` in a process that gets a signal just before one of its changes in the folder of runs."""
+    left = change
+
+    def before(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        if event in CHANGES and str(arguments[0]).startswith(str(runs)):
+            left -= 1
+            if left == 0 and number is not None:
+                os.kill(os.getpid(), number)
+
+    sys.addaudithook(before)
+    options = "--epochs 6 --batch-size 128 --no-dense-twin --checkpoint-every 0"  # after each step
+    main(["train", *options.split(), "--out", str(runs)])
 
 
-def start(folder: Path, epochs: int = EPOCHS) -> subprocess.Popen[bytes]:
-    folder.mkdir(exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "granet", *arguments(epochs)]
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def fork(folder: Path, epochs: int = EPOCHS) -> BaseProcess:
-    """As above, in a process that has its imports done: it starts in a moment."""
+def end(runs: Path, number: signal.Signals | None = None, change: int = 0) -> int | None:
+    """How a process ends that has its imports done: it starts in a moment."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["granet.cli.train", "torch._dynamo"])
-    process = context.Process(target=main, args=([*arguments(epochs), "--out", str(folder / "runs")],))
+    process: BaseProcess = context.Process(target=train, args=(runs, number, change))
     process.start()
-    return process
-
-
-def run_folder(folder: Path) -> Path:
-    (run,) = (folder / "runs").iterdir()
-    return run
-
-
-def wait_for_training(folder: Path, process: BaseProcess) -> None:
-    """Until this process, and not one before it, has written its first metrics."""
-    began = time.time_ns()
-    while process.is_alive():
-        if any(path.stat().st_mtime_ns > began for path in folder.glob("runs/*/metrics.jsonl")):
-            return
-        time.sleep(0.01)
-
-
-def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
-    undisturbed = start(tmp_path / "undisturbed")
-    moments = random.Random(0)
-    folder = tmp_path / "killed"
-    for kill in range(KILLS):
-        process = fork(folder)
-        if kill % 5:
-            wait_for_training(folder, process)
-        time.sleep(moments.uniform(0, 0.5))
-        assert process.is_alive(), f"the run was over before kill {kill}"
+    try:
+        process.join(timeout=300)
+        return process.exitcode
+    finally:
         process.kill()
-        process.join()
-    assert start(folder).wait(timeout=300) == 0
-    assert undisturbed.wait(timeout=300) == 0
-    one, other = run_folder(tmp_path / "undisturbed"), run_folder(folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("undisturbed")
+    assert end(runs) == 0
+    return runs
+
+
+def check_same(undisturbed: Path, runs: Path) -> None:
+    (one,), (other,) = undisturbed.iterdir(), runs.iterdir()
     assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
     lines = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (one, other)]
-    assert len(lines[0]) == len(lines[1]) == EPOCHS
+    assert len(lines[0]) == len(lines[1]) == 6
     for mine, theirs in zip(*lines, strict=True):
         assert {**mine, "seconds": 0} == {**theirs, "seconds": 0}
-    assert not [path for path in other.iterdir() if path.name.startswith(".")]  # nothing half-written is left
+    assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}  # nothing half-written
+
+
+def test_kills_at_random_moments_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
+    """Of a start to its end, as often as it takes: the first are killed before there is anything to go on from."""
+    moments = random.Random(0)
+    ends = [end(tmp_path, signal.SIGKILL, change) for change in (3, 9, 15)]
+    while ends[-1] != 0:
+        assert ends[-1] == -signal.SIGKILL
+        ends.append(end(tmp_path, signal.SIGKILL, moments.randrange(10, 80)))
+    assert len(ends) > 10
+    check_same(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_politely_and_is_resumed(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path / "here", epochs=8)
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "here").glob("runs/*/checkpoint-*.pt")):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(number)
-    assert process.wait(timeout=30) == 130
-    run = run_folder(tmp_path / "here")
-    assert not (run / "summary.json").exists()
-    again = fork(tmp_path / "here", epochs=8)
-    again.join(timeout=120)
-    assert again.exitcode == 0 and (run / "summary.json").exists()
+def test_an_interrupt_ends_politely_and_is_resumed(undisturbed: Path, tmp_path: Path, number: signal.Signals) -> None:
+    assert end(tmp_path, number, 40) == 130
+    (run,) = tmp_path.iterdir()
+    assert list(run.glob("checkpoint-*.pt")) and not (run / "summary.json").exists()
+    assert end(tmp_path) == 0
+    check_same(undisturbed, tmp_path)
