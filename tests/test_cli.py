@@ -249,7 +249,7 @@ def test_data_check_fails_if_one_file_does(
     from granet.cli import main
     from granet.data import CheckResult
 
-    monkeypatch.setattr("granet.cli.data.check", lambda folder: [CheckResult(folder, one, "") for one in statuses])
+    monkeypatch.setattr("granet.data.check", lambda folder: [CheckResult(folder, one, "") for one in statuses])
     with nullcontext() if code is None else pytest.raises(SystemExit, match=str(code)):
         main(["data", "check", str(tmp_path)])
 

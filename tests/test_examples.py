@@ -30,7 +30,7 @@ def script(folder: Path) -> subprocess.Popen[str]:
 
 def test_a_killed_script_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     whole = script(tmp_path / "whole")
-    printed, _ = whole.communicate()
+    printed, _ = whole.communicate(timeout=300)
     assert whole.returncode == 0
     assert "epoch  4" in printed and "sparsity 0.9500\ntest accuracy" in printed
 
@@ -39,9 +39,9 @@ def test_a_killed_script_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     for line in killed.stdout:
         if line.startswith("epoch  1"):
             killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
+    assert killed.wait(timeout=60) == -signal.SIGKILL
     resumed = script(tmp_path / "killed")
-    again, _ = resumed.communicate()
+    again, _ = resumed.communicate(timeout=300)
     assert again.startswith("model goes on from epoch ") and again.splitlines()[-1] == printed.splitlines()[-1]
     files = [tmp_path / folder / "own_script.safetensors" for folder in ("whole", "killed")]
     assert files[0].read_bytes() == files[1].read_bytes()

@@ -35,7 +35,7 @@ def train(runs: Path, number: signal.Signals | None, change: int) -> None:
 def end(runs: Path, number: signal.Signals | None = None, change: int = 0) -> int | None:
     """How a process ends that has its imports done: it starts in a moment."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["granet.cli.train", "torch._dynamo"])
+    context.set_forkserver_preload(["granet.cli.many_runs", "granet.training", "torch._dynamo"])
     process: BaseProcess = context.Process(target=train, args=(runs, number, change))
     process.start()
     try:

@@ -58,7 +58,7 @@ def test_who_does_not_wait_is_told(tmp_path: Path, holder: subprocess.Popen[str]
     with pytest.raises(Held), locked(tmp_path, wait=False):
         pass
     holder.kill()
-    holder.wait()
+    holder.wait(60)
     with locked(tmp_path, wait=False):
         pass
 
@@ -70,7 +70,8 @@ def test_a_child_keeps_a_file_that_was_opened_after_a_lock_was_let_go(tmp_path: 
     with (tmp_path / "file").open("wb") as file:  # the system gives it the number that the lock had
         child = multiprocessing.get_context("fork").Process(target=os.write, args=(file.fileno(), b"child"))
         child.start()
-        child.join()
+        child.join(60)
+        assert child.exitcode == 0
     assert (tmp_path / "file").read_bytes() == b"child"
 
 

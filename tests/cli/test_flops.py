@@ -117,7 +117,7 @@ def test_other_models_are_counted_without_values(monkeypatch: pytest.MonkeyPatch
         devices.extend([image.device, *(weight.device for weight in model.parameters())])
         return flops(model, image, masks=masks)
 
-    monkeypatch.setattr("granet.cli.flops.flops", count)
+    monkeypatch.setattr("granet.flop_counting.flops", count)
     main(["flops", "resnet20", "--input", "3x32x32"])
     assert set(devices) == {torch.device("meta")}
 

@@ -45,7 +45,7 @@ def test_all_folders_that_are_named_are_in_it(
         given.append((runs, out))
         return [SimpleNamespace(summary=object())] * 3
 
-    monkeypatch.setattr("granet.cli.report.write_report", write)
+    monkeypatch.setattr("granet.report.write_report", write)
     main(["report", "a", "b"])
     assert given == [((Path("a"), Path("b")), Path("report.html"))]
     assert capsys.readouterr().out == "3 runs in report.html and report.png\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from granet.cli import main, sweep
+from granet.cli import main
 from granet.cli.console import create_console
 from granet.cli.many_runs import train_all
 from granet.data import ImageSet, load
@@ -72,8 +72,8 @@ def test_options_and_the_file_say_how_runs_are_trained(
     cpu, out, usual = torch.device("cpu"), Path("out"), 2 if written else 6
     options = ["--out", "out", "--data-dir", "images", "--checkpoint-every", "7", "--packed", "3"]
     options += ["--threads", "5", "--device", "cpu:0"]
+    monkeypatch.setattr("granet.cli.many_runs.train_all", train)
     for command, file, workers in (("sweep", "grid.toml", 4), ("plasticity", "study.toml", None)):
-        monkeypatch.setattr(f"granet.cli.{command}.train_all", train)
         main([command, file, "--out", "out"])
         main([command, file, *options, *(["--workers", "4"] if workers else [])])
         told = Place(torch.device("cpu:0"), out, Path("images"), workers, 7.0)
@@ -88,7 +88,7 @@ def test_images_that_are_not_there_are_told_before_the_first_run(
 ) -> None:
     (tmp_path / "sweep.toml").write_text('data = "cifar10"\nmethod = "dense"\n')
     (tmp_path / "plasticity.toml").write_text('data = "cifar10"\ncheckpoints = [1]\nepochs = 2\ncontinue_epochs = 1\n')
-    monkeypatch.delattr(f"granet.cli.{command}.train_all")
+    monkeypatch.setattr("granet.cli.many_runs.train_all", None)
     said = refused(command, f"{command}.toml", "--data-dir", tmp_path, "--device", "cpu")
     assert said.startswith(f"granet: cifar10: no data in {tmp_path} (")
 
@@ -124,7 +124,7 @@ def test_a_dry_run_trains_and_writes_nothing(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr(f"granet.cli.{command}.train_all")
+    monkeypatch.setattr("granet.cli.many_runs.train_all", None)
     main([*COMMANDS[command], "--dry-run"])
     assert {line[:14] for line in capsys.readouterr().out.splitlines()} == {f"{'to do':<14}"}
     assert list(tmp_path.iterdir()) == []
@@ -175,7 +175,7 @@ def test_results_are_saved_as_runs_are_done_in_the_order_of_the_file(
             saved.append(rows())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep, "train_all", train)
+    monkeypatch.setattr("granet.cli.many_runs.train_all", train)
     with pytest.raises(SystemExit):
         main(["sweep", str(grid), "--out", str(tmp_path)])
     assert [*saved, rows()] == [["lr=0.3"], ["lr=0.1", "lr=0.3"], ["lr=0.1", "lr=0.2", "lr=0.3"]]
@@ -204,7 +204,7 @@ def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, m
         return row_of(recipe, out)
 
     looked_at: list[ImageSet] = []
-    monkeypatch.setattr(sweep, "row_of", counted)
+    monkeypatch.setattr("granet.studies.results.row_of", counted)
     monkeypatch.setattr("granet.cli.many_runs.fingerprint", lambda data: looked_at.append(data) or fingerprint(data))
     main(["sweep", str(grid), "--out", str(tmp_path)])
     assert len(looked_at) == 1  # and so are the images

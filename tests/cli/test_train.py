@@ -131,7 +131,7 @@ def test_what_comes_before_the_first_step_has_a_line(monkeypatch: pytest.MonkeyP
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("granet.cli.train.Run", build)
+    monkeypatch.setattr("granet.training.Run", build)
     with pytest.raises(KeyboardInterrupt):
         Train(out=tmp_path).run(Console(file=text, force_terminal=True, color_system=None))
 
@@ -163,9 +163,9 @@ def test_options_say_how_a_run_is_trained(monkeypatch: pytest.MonkeyPatch, tmp_p
             raise KeyboardInterrupt
 
     text = io.StringIO()
-    monkeypatch.setattr("granet.cli.train.Run", Begun)
-    monkeypatch.setattr("granet.cli.train.load", lambda name, data_dir: (name, data_dir))
-    monkeypatch.setattr("granet.cli.train.create_loggers", list)
+    monkeypatch.setattr("granet.training.Run", Begun)
+    monkeypatch.setattr("granet.data.load", lambda name, data_dir: (name, data_dir))
+    monkeypatch.setattr("granet.training.loggers.create_loggers", list)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: made.append(("threads", threads)))
     images = tmp_path / "images"
     train = Train(seed=5, out=tmp_path, data_dir=images, workers=2, log=("wandb",), checkpoint_every=7.0)
@@ -189,7 +189,7 @@ def test_the_table_says_which_dense_network_shares_are_of(
             self.folder = RunDir.find(tmp_path, recipe)
 
     text = io.StringIO()
-    monkeypatch.setattr("granet.cli.train.Run", Done)
+    monkeypatch.setattr("granet.training.Run", Done)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     Train(model="resnet20", width=width, out=tmp_path).run(Console(file=text, width=120))
     for figure in ("inference", "training"):

@@ -27,13 +27,13 @@ def test_a_study_needs_a_folder(command: str, spec: Path, out: str, refused: Ref
 
 
 def test_the_table_of_a_sweep(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.cli.sweep.train_all", lambda _, recipes, *__: iter(recipes[:1]))
+    monkeypatch.setattr("granet.cli.many_runs.train_all", lambda _, recipes, *__: iter(recipes[:1]))
     (tmp_path / "runs" / "results.csv").mkdir(parents=True)
     assert refused("sweep", ZOO) == "granet: out='runs': must be a folder that can be written to (Is a directory)\n"
 
 
 def test_the_results_of_a_plasticity_study(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("granet.cli.plasticity.train_all", lambda *_: iter([]))
+    monkeypatch.setattr("granet.cli.many_runs.train_all", lambda *_: iter([]))
     (tmp_path / "here" / "plasticity.csv").mkdir(parents=True)
     said = refused("plasticity", STUDY, "--out", "here")
     assert said == "granet: out='here': must be a folder that can be written to (Is a directory)\n"

@@ -77,7 +77,7 @@ json.dump(found, sys.stdout)
 
 def test_every_kernel_compiles_and_moves_sixteen_bytes_at_once_where_it_may() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     for name, widths in found.items():

@@ -108,7 +108,11 @@ def train_in_parts(rank: int, early: bool) -> dict[str, dict[str, torch.Tensor]]
 @pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="needs gloo")
 def test_masks_and_weights_are_the_same_on_all_ranks(tmp_path: Path) -> None:
     ranks = [subprocess.Popen([sys.executable, __file__, str(rank), tmp_path]) for rank in range(2)]
-    assert [rank.wait(300) for rank in ranks] == [0, 0]
+    try:
+        assert [rank.wait(300) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()  # one that waits for another that failed
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     for name in first:
         for kind in first[name]:

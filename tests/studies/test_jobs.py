@@ -181,12 +181,12 @@ def test_a_sweep_that_is_stopped_and_killed_is_finished_by_the_same_command(tmp_
     assert first.wait(timeout=60) == 130
     assert free(tmp_path) and len(list(tmp_path.glob("runs/*/checkpoint-*.pt"))) == 2
     listed = sweep(tmp_path, "--dry-run")
-    assert listed.communicate()[0].count("epoch ") + listed.returncode == 2
+    assert listed.communicate(timeout=120)[0].count("epoch ") + listed.returncode == 2
 
     second = sweep(tmp_path, "--checkpoint-every", "0.1")
     wait_for(lambda: not free(tmp_path), second)
     second.kill()
-    second.wait()
+    second.wait(timeout=60)
     wait_for(lambda: free(tmp_path))  # its runs notice and end
 
     third = sweep(tmp_path)
@@ -201,7 +201,7 @@ def test_a_sweep_that_is_stopped_and_killed_is_finished_by_the_same_command(tmp_
     assert all(float(row["sparsity_achieved"]) == pytest.approx(0.8, abs=1e-5) for row in table)
     assert all(f"{float(row['accuracy_last']):.2f}" in output for row in table)
     again = sweep(tmp_path)
-    assert "3 of 3 runs are done already" in again.communicate()[0] and again.returncode == 0
+    assert "3 of 3 runs are done already" in again.communicate(timeout=120)[0] and again.returncode == 0
 
 
 def test_a_single_thread_stays_on_the_default_stream() -> None:

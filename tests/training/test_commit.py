@@ -35,7 +35,7 @@ def test_it_is_that_of_the_checkout_and_says_whether_files_differ(module: Path, 
     def git(*arguments: str) -> str:
         own = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
         command = ["git", "-C", str(module.parent), *own, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
     assert commit(tmp_path / "before") == ""
     for arguments in (["init"], ["add", "."], ["commit", "-m", "first"], ["tag", "-m", "a name", "v1"]):

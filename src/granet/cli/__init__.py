@@ -34,4 +34,8 @@ def _parse(name: str, arguments: Sequence[str]) -> Command:
     return parse_one_of(name, told, commands, arguments)
 
 
-main = CommandLine("granet", _parse, lambda arguments: not _CHECKPOINTED.isdisjoint(arguments[:1]))
+def _is_checkpointed(arguments: Sequence[str]) -> bool:
+    return not _CHECKPOINTED.isdisjoint(arguments[:1])
+
+
+main = CommandLine("granet", _parse, _is_checkpointed)

@@ -24,7 +24,10 @@ _PATH_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EACCES, errno.EPERM})
 
 
 class Command(Protocol):
-    """A dataclass whose fields are the options of a command, and whose docstrings are its help."""
+    """A dataclass whose fields are the options of a command, and whose docstrings are its help.
+
+    What it does is imported where it is done: help and wrong options wait for neither torch nor rich.
+    """
 
     def run(self, console: Console) -> None:
         """Do it."""
@@ -74,11 +77,12 @@ class CommandLine:
         if missing:
             sys.exit(f"{self.name}: the command line needs {' and '.join(missing)}: pip install 'granet[cli]'")
         sys.path.append(os.getcwd())  # as `python -m granet` has it: `--model mine:net` finds mine.py where one works
-        from granet.cli.console import create_console
-
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interrupt
         with warnings_in_one_line():
-            self.parse(self.name, arguments).run(create_console())
+            command = self.parse(self.name, arguments)
+            from granet.cli.console import create_console
+
+            command.run(create_console())
 
 
 def _write_any_sign() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.status import Status
 from rich.table import Column, Table
 
-from granet.methods import MethodInfo
-from granet.studies.jobs import Event
-from granet.training import EpochRecord, Summary
+if TYPE_CHECKING:
+    from granet.methods import MethodInfo
+    from granet.studies.jobs import Event
+    from granet.training import EpochRecord, Summary
 
 _FLAGS = {
     "needs_batches": "needs\nbatches",

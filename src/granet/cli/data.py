@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from rich.console import Console
 from tyro.conf import Positional
 
-from granet.data import check
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Data:
 
     def run(self, console: Console) -> None:
         """One line for each file; exit code 1 if something is wrong with any."""
+        from granet.data import check
+
         results = check(self.folder)
         if not results:
             raise ValueError(f"folder={str(self.folder)!r}: holds no file with a known checksum, of CIFAR or MNIST")

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
-from rich.console import Console
-from torch import nn
 from tyro.conf import Positional
 
-from granet.checks import check_share
-from granet.distributions import distribution
 from granet.error_line import error_line
 from granet.files import write_text, writing_to
-from granet.flop_counting import FlopsReport, flops
-from granet.models import create_model
-from granet.net import make_net
-from granet.weights import find_layers
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import nn
+
+    from granet.flop_counting import FlopsReport
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,11 @@ class Flops:
 
     def report(self) -> FlopsReport:
         """The dense count, with the active weights that the distribution leaves."""
+        from granet.checks import check_share
+        from granet.distributions import distribution
+        from granet.net import make_net
+        from granet.weights import find_layers
+
         check_share("sparsity", self.sparsity)
         share = distribution(self.distribution)
         model, dense = self._count(_sizes(self.input))
@@ -72,6 +74,8 @@ class Flops:
 
     def _count(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:
         """On the meta device, where shapes cost nothing; a network that looks at values is run in earnest."""
+        import torch
+
         try:
             with torch.device("meta"):
                 return self._count_here(sizes)
@@ -83,6 +87,11 @@ class Flops:
             raise ValueError(f"input={self.input!r}: {self.model} cannot be run ({error_line(error)})") from error
 
     def _count_here(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:
+        import torch
+
+        from granet.flop_counting import flops
+        from granet.models import create_model
+
         classes = self.classes if self.classes is not None else (1000 if sizes[-1] >= 64 else 10)
         model = create_model(self.model, num_classes=classes, width=self.width, in_channels=sizes[0])
         return model, flops(model, torch.zeros(1, *sizes), masks={})

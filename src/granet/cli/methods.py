@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 import granet
-from granet.cli.console import methods_table
 from granet.cli.markdown import markdown_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _INTRODUCTION = """\
 # Methods
@@ -124,6 +124,10 @@ class Methods:
         if self.markdown:
             print(methods_page(methods), end="", file=console.file)  # not the console's own print, which wraps lines
             return
+        from rich.text import Text
+
+        from granet.cli.console import methods_table
+
         console.print(methods_table(methods))
         for info in methods:
             console.print(Text.assemble((info.name, "bold"), f": {info.summary} ({info.paper})"), soft_wrap=True)

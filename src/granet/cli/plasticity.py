@@ -5,22 +5,19 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
 from tyro.conf import Positional
 
-from granet.cli.device import choose_device, choose_packed, choose_threads
-from granet.cli.many_runs import ManyRuns, list_runs, train_all
-from granet.data import load
+from granet.cli.options import ManyRuns
 from granet.files import make_folder, write_text, writing_to
-from granet.studies.jobs import Place
-from granet.studies.plasticity import Study
-from granet.studies.plasticity_file import read_study
-from granet.studies.plasticity_results import Point, check_kept, lines, points, rate_drops, write_points
-from granet.training.recipe_file import recipe_path
-from granet.training.rundir import RunDir
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from granet.studies.plasticity import Study
+    from granet.studies.plasticity_results import Point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +37,14 @@ class Plasticity(ManyRuns):
 
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""
+        from granet.cli.device import choose_device, choose_packed, choose_threads
+        from granet.cli.many_runs import list_runs, train_all
+        from granet.data import load
+        from granet.studies.jobs import Place
+        from granet.studies.plasticity_file import read_study
+        from granet.studies.plasticity_results import check_kept, points
+        from granet.training.recipe_file import recipe_path
+
         study, packed = read_study(recipe_path(self.spec, field="spec"))
         if self.dry_run:
             list_runs(console, study.recipes(), self.out)
@@ -62,6 +67,8 @@ class Plasticity(ManyRuns):
 
     def _write(self, console: Console, study: Study, found: list[Point]) -> None:
         """The numbers, the figures and the page, of as many branches as are finished."""
+        from granet.studies.plasticity_results import rate_drops, write_points
+
         write_points(self.out / "plasticity.csv", found)
         for measure in study.measures:
             console.print(summary_table(study, measure, [point for point in found if point.measure == measure]))
@@ -72,6 +79,7 @@ class Plasticity(ManyRuns):
             return
         from granet.studies.plasticity_figure import title, write_figure
         from granet.studies.plasticity_page import page
+        from granet.training import RunDir
 
         drops = rate_drops(RunDir.find(self.out, study.trunks()[0]).records)
         for measure in study.measures:
@@ -86,6 +94,10 @@ class Plasticity(ManyRuns):
 
 def summary_table(study: Study, measure: str, found: list[Point]) -> Table:
     """The mean differences, a row for each line of the figure and a column for each checkpoint."""
+    from rich.table import Table
+
+    from granet.studies.plasticity_results import lines
+
     table = Table(title=f"{measure}: difference of test accuracy in points, by epoch of pruning")
     for name in ("distribution", "sparsity", "regeneration", "rate"):
         table.add_column(name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
-from granet.cli.console import split_alike, titled
-from granet.pretrained import FOLDER, Pretrained, find_pretrained, read_index
+    from granet.pretrained import Pretrained
 
 
 @dataclass(frozen=True)
@@ -20,25 +21,32 @@ class PretrainedNetworks:
     """The name of a network whose file to have here, downloaded if need be; prints where it is."""
     url: str | None = None
     """The folder to download it from; by default the one that GRANET_PRETRAINED_URL names."""
-    folder: Path = FOLDER
-    """Where the index is."""
+    folder: Path | None = None
+    """Where the index is; by default what comes with granet."""
 
     def run(self, console: Console) -> None:
         """Fetch one, or print the list."""
         if self.url is not None and self.fetch is None:
             raise ValueError(f"url={self.url!r}: must be given with fetch, the network to download")
-        if not self.folder.is_dir():
+        if self.folder is not None and not self.folder.is_dir():
             raise ValueError(f"folder={str(self.folder)!r}: must be a folder")
+        from granet.pretrained import FOLDER, find_pretrained, read_index
+
+        folder = self.folder or FOLDER
         if self.fetch is not None:
-            _, path = find_pretrained(self.folder, self.fetch, self.url)
+            _, path = find_pretrained(folder, self.fetch, self.url)
             console.print(str(path), soft_wrap=True, highlight=False, markup=False)
             return
-        entries = read_index(self.folder)
+        entries = read_index(folder)
         console.print(_table(entries) if entries else "none yet")
 
 
 def _table(entries: tuple[Pretrained, ...]) -> Table:
     """What nothing differs in goes into the title, to fit 80 columns; where it does not, names go on in a next line."""
+    from rich.table import Table
+
+    from granet.cli.console import split_alike, titled
+
     told, words = split_alike([asdict(entry) for entry in entries], ("model", "data", "method"))
     table = Table(title=titled("Pretrained networks", told))
     table.add_column("name", overflow="fold")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
 from tyro.conf import Positional
 
-from granet.report import write_report
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Report:
         """Read, draw and write."""
         if not self.runs:
             raise ValueError("runs=(): must name one run folder or more")
+        from granet.report import write_report
+
         runs = write_report(self.runs, self.out)
         for run in runs:
             if run.summary is None:

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
 from tyro.conf import Positional
 
-from granet.cli.console import sweep_table
-from granet.cli.device import choose_device, choose_packed, choose_threads
-from granet.cli.many_runs import ManyRuns, list_runs, train_all
-from granet.data import load
+from granet.cli.options import ManyRuns
 from granet.files import make_folder, writing_to
-from granet.studies.jobs import Place
-from granet.studies.results import COLUMNS, row_of, write_csv
-from granet.studies.settings import told_apart
-from granet.studies.spec import read_spec
-from granet.training import Recipe
-from granet.training.recipe_file import recipe_path
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from granet.training import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +36,15 @@ class Sweep(ManyRuns):
 
     def run(self, console: Console) -> None:
         """Train what is not finished, show and save."""
+        from granet.cli.console import sweep_table
+        from granet.cli.device import choose_device, choose_packed, choose_threads
+        from granet.cli.many_runs import list_runs, train_all
+        from granet.data import load
+        from granet.studies.jobs import Place
+        from granet.studies.settings import told_apart
+        from granet.studies.spec import read_spec
+        from granet.training.recipe_file import recipe_path
+
         spec = read_spec(recipe_path(self.spec, field="spec"))
         if self.dry_run:
             list_runs(console, spec.recipes, self.out)
@@ -68,9 +72,13 @@ class Sweep(ManyRuns):
 
     def _read(self, recipes: Sequence[Recipe], told: Mapping[str, str]) -> dict[Recipe, dict[str, Any]]:
         """The row of each finished run, with the settings that tell it from others."""
+        from granet.studies.results import row_of
+
         found = ((recipe, row_of(recipe, self.out)) for recipe in recipes)
         return {recipe: row | {"settings": told[row["run"]]} for recipe, row in found if row is not None}
 
     def _save(self, finished: Sequence[Mapping[str, Any]]) -> None:
+        from granet.studies.results import COLUMNS, write_csv
+
         with writing_to("out", self.out):
             write_csv(self.out / "results.csv", finished, (*COLUMNS, "settings"))

@@ -8,24 +8,18 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
 from tyro.conf import Positional, UseAppendAction, arg
 
-from granet.cli.console import getting_ready, results_table, watch
-from granet.cli.device import choose_device, choose_threads
-from granet.clock import Time
-from granet.data import load
 from granet.files import DISK_ERRORS, writing_to
-from granet.methods import former_names
-from granet.training import DENSE, Recipe, Run
-from granet.training.interrupt import stop_signals
-from granet.training.loggers import create_loggers
-from granet.training.recipe import method_class
-from granet.training.recipe_file import RECIPE_KEYS, read_recipe_file, recipe_path
 
-_DIGITS = Recipe()
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from granet.clock import Time
+    from granet.training import Recipe
+
 _MODEL = (
     "The network: `digits_net`, `resnet20`, `resnet32`, `resnet56`, `resnet50`, `resnet50_cifar`, `vgg19`, `timm:NAME` "
     "if timm is installed, or `package.module:function` of your own that takes `num_classes` and `in_channels`."
@@ -119,9 +113,16 @@ class Train:
 
     def run(self, console: Console) -> None:
         """Train, show and save."""
+        from granet.cli.console import getting_ready, results_table, watch
+        from granet.cli.device import choose_device, choose_threads
+        from granet.data import load
+        from granet.training import DENSE, Run
+        from granet.training.interrupt import stop_signals
+        from granet.training.loggers import create_loggers
+
         loggers = create_loggers(self.log)
         recipe = self.whole_recipe()
-        embedded = recipe.data == _DIGITS.data
+        embedded = recipe.data == "digits"
         device = choose_device(self.device, embedded)
         data = load(recipe.data, data_dir=self.data_dir)
         choose_threads(self.threads, embedded)
@@ -149,8 +150,13 @@ class Train:
 
     def whole_recipe(self) -> Recipe:
         """The file's recipe, or that of the digits, with what the options replace."""
+        from granet.methods import former_names
+        from granet.training import DENSE, Recipe
+        from granet.training.recipe import method_class
+        from granet.training.recipe_file import RECIPE_KEYS, read_recipe_file, recipe_path
+
         if self.recipe is None:
-            base = Recipe(method=self.method or _DIGITS.method)
+            base = Recipe(method=self.method or Recipe.method)
         else:
             base = read_recipe_file(recipe_path(self.recipe)).recipe(self.method)
         asked = {key: value for key in RECIPE_KEYS if (value := getattr(self, key, None)) not in (None, ())}
