@@ -168,7 +168,6 @@ def test_a_layer_that_falls_to_its_floor() -> None:
     assert len([one for one in said if "floor" in str(one.message)]) == 1
 
 
-@pytest.mark.filterwarnings("error")
 def test_the_with_form_finishes_and_unhooks() -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

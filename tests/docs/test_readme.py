@@ -59,6 +59,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.filterwarnings("ignore:granet. .* sparse already")
 def test_a_with_finishes_and_takes_the_hooks_off(fails: bool) -> None:
     model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

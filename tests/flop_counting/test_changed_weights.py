@@ -80,11 +80,13 @@ def test_a_name_that_ends_as_that_of_a_compiled_part(kit: Kit) -> None:
     assert (row.name, row.parameter, row.sparse) == ("my_orig_mod", "my_orig_mod.weight", 2 * 3 * 16)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace.* is deprecated")
 def test_traced_model() -> None:
     model = torch.jit.trace(nn.Sequential(linear(), nn.ReLU()), torch.zeros(3, 8))
     assert [(row.name, row.dense) for row in flops(model, torch.zeros(3, 8)).rows] == [("0", 192)]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_sparse_layout(kit: Kit) -> None:
     weight = torch.eye(8)[:, :4].contiguous().to_sparse_csr()
     model = kit.Apply(lambda m, x: m.weight @ x, torch.ones(1))

@@ -108,6 +108,7 @@ def train(method: granet.Method, steps: int) -> tuple[granet.Sparsifier, Trainin
     return sparsifier, training, passes
 
 
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_gradual_pruning_is_the_mean_of_its_forward_passes() -> None:
     sparsifier, training, passes = train(granet.GMP(sparsity=0.9, every=3, prune_end=15), 20)
     cost = training.after(20, sparsifier.history)
@@ -128,6 +129,7 @@ def test_granet_adds_a_dense_gradient_on_updates(batches: int) -> None:
     assert passes[0] < training.report.dense
 
 
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_the_masks_at_the_start_must_be_known() -> None:
     sparsifier, training, _ = train(granet.GMP(sparsity=0.9, every=2, prune_end=4), 4)
     with pytest.raises(ValueError, match=r"sparsifier\.step=4: must be 0"):

@@ -28,6 +28,7 @@ def test_the_end_leaves_plain_weights_and_final_masks(kit: Kit, method: str) -> 
     assert not any(module._forward_hooks for module in run.model.modules())
 
 
+@pytest.mark.filterwarnings("ignore:granet. training ends at step .*, before the last update")
 def test_training_after_the_end_fine_tunes_what_is_left(kit: Kit, method: str) -> None:
     run = kit.Run(method, steps=16).train(0, 5)
     run.sparsifier.finish()

@@ -242,6 +242,7 @@ def test_sis_reaches_a_sparsity_of_a_tiny_net(sparsity: float) -> None:
 
 @pytest.mark.parametrize("where", ["batches", "trained"])
 @pytest.mark.parametrize("fields", [{"tolerance": 0.3}, {"sparsity": 0.5}, {"sparsity": 0.5, "pattern": "filter"}])
+@pytest.mark.filterwarnings("ignore:granet. pattern='filter'. a dropped row")
 def test_sis_refuses_outputs_that_are_not_finite(fields: dict[str, Any], where: str) -> None:
     model, state, (images, labels) = net(3), trained(), batch(50)
     if where == "batches":

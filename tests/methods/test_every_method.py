@@ -140,6 +140,7 @@ def test_training_flops_count_the_dense_gradients_that_are_read(name: str, field
 
 
 @pytest.mark.parametrize("name", ["str", "vd"])
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_a_method_that_asks_for_nothing_has_what_it_reached_as_its_target(name: str) -> None:
     fields = {"s_init": -1.0} if name == "str" else {"log_sigma2": -1.0}
     run = Run(create(name, sparsity=0.0, **fields)).train(STEPS)

@@ -80,6 +80,7 @@ class Run(Parts):
 
 
 @pytest.mark.parametrize("name", INFOS)
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_a_dropped_filter_outputs_zero_in_the_end_and_nobody_reads_it(name: str) -> None:
     run = Run(name, "filter").train()
     run.sparsifier.finish()
@@ -101,6 +102,7 @@ def test_a_dropped_filter_outputs_zero_in_the_end_and_nobody_reads_it(name: str)
 
 
 @pytest.mark.parametrize("name", [name for name, info in INFOS.items() if info.hidden])
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_while_something_is_hidden_what_is_in_use_follows_the_masks(name: str) -> None:
     run = Run(name, "filter")
 

@@ -138,6 +138,7 @@ def group_threshold(units, w: Tensor, s: Tensor, pattern: str) -> Tensor:
 
 @UNITS
 @pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_str_is_autograd_through_the_group_threshold(units, pattern: str, clipped: bool) -> None:
     model, optimizer, sparsifier = begin(granet.STR(s_init=-2.1, every=5, pattern=pattern))
     twin = small_net()
@@ -178,6 +179,7 @@ def test_weights_loaded_into_str_are_shown_as_they_are(units, pattern: str) -> N
 
 @UNITS
 @pytest.mark.parametrize("sparsity", [0.0, 0.6])
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_vd_cuts_units_by_their_noise_to_signal(units, pattern: str, sparsity: float) -> None:
     fields = {"threshold": 0.2, "log_sigma2": -4.5, "examples": 2000, "end": 6, "every": 4}
     model, optimizer, sparsifier = begin(granet.VD(sparsity=sparsity, pattern=pattern, **fields))

@@ -265,6 +265,7 @@ def test_weight_decay_does_not_touch_the_noise() -> None:
     assert torch.equal(sparsifier.state_dict()["hidden"]["log_sigma2"]["weight"], torch.full((2, 3), -10.0))
 
 
+@pytest.mark.filterwarnings("ignore:granet. method='vd'. weights had a gradient but no noise")
 def test_no_divergence_without_noise() -> None:
     """Trained in evaluation mode a layer gets no noise, and so no pull towards it."""
     model, optimizer, sparsifier = start(granet.VD(examples=1, start=0, end=0))

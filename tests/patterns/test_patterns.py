@@ -115,6 +115,7 @@ def test_filters_and_fan_in_divide_every_layer(pattern: str) -> None:
     check_fit(parse_pattern(pattern), find_layers(nn.Sequential(nn.Conv1d(3, 5, 7), nn.Linear(11, 13))))
 
 
+@pytest.mark.filterwarnings("ignore:granet. pattern='filter'. a dropped row")
 def test_floors_that_leave_more_than_the_sparsity_are_refused() -> None:
     model = nn.Sequential(nn.Linear(20, 4), nn.Linear(4, 6))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -133,6 +133,7 @@ def test_another_length_of_epochs(kit: Kit, end: str | int, fits: bool) -> None:
     ],
     ids=["rigl", "rigl, just now", "static", "dpf"],
 )
+@pytest.mark.filterwarnings("ignore:granet. training ends at step .*, before the last update")
 def test_masks_that_are_final_do_not_care_about_the_length(
     kit: Kit, method: granet.Method, steps: int, finished: bool
 ) -> None:

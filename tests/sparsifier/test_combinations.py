@@ -81,6 +81,7 @@ def test_blocks_grow_where_the_mean_of_several_gradients_is_large(kit: Kit) -> N
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.filterwarnings("ignore:granet. pattern='filter'")
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_ever_active_is_the_union_of_masks_under_patterns(kit: Kit, pattern: str) -> None:
     method = granet.RigLITOP(sparsity=PATTERNS[pattern], pattern=pattern, every=3)
     model, optimizer, sparsifier = start(kit.net(), method, exclude=("6.weight",))
@@ -106,6 +107,7 @@ class Remembering(granet.GMP):
 
 
 @pytest.mark.filterwarnings("ignore:granet. pattern='filter'")
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_biases_of_dropped_filters_have_no_gradient_where_gradients_are_remembered() -> None:
     """Copying the layers' gradients masks these; what depends on the layers still has to be masked."""
     torch.manual_seed(0)

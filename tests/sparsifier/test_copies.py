@@ -88,7 +88,8 @@ def test_copies_of_a_copy(kit: Kit) -> None:
 def test_a_copy_of_a_removed_sparsifier_is_removed(kit: Kit) -> None:
     run = start(kit)
     kit.train(*run[:2], 5)
-    run[2].remove()
+    with pytest.warns(UserWarning, match="training ends at step 5, before the last update"):
+        run[2].remove()
     twin: Run = copy.deepcopy(run)
     kit.train(*twin[:2], 1)
     assert twin[2].step == 5

@@ -47,6 +47,7 @@ def train_branches(run: tuple[nn.Module, torch.optim.Optimizer], steps: int, bot
 
 
 @pytest.mark.parametrize("method", ["granet", "granet-dense", "gmp"])
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_a_weight_without_gradient_is_left_and_the_rest_meets_the_target(method: str) -> None:
     torch.manual_seed(0)
     model = Branches()
@@ -83,6 +84,7 @@ def test_weights_without_gradient_are_told_of_together() -> None:
         assert all("exclude=('0.weight',)" in str(w.message) for w in caught)
 
 
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_a_weight_takes_part_again_once_it_has_a_gradient() -> None:
     torch.manual_seed(0)
     model = Branches()

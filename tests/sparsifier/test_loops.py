@@ -186,7 +186,8 @@ def test_remove_leaves_sparse_weights_and_an_ordinary_optimizer(kit: Kit) -> Non
     other_hooks = optimizer.register_step_post_hook(lambda *_: None)
     kit.train(model, optimizer, 6)
     before = kit.snapshot(model, optimizer, sparsifier)
-    sparsifier.remove()
+    with pytest.warns(UserWarning, match="training ends at step 6, before the last update"):
+        sparsifier.remove()
     sparsifier.remove()
     assert not optimizer._optimizer_step_pre_hooks
     assert list(optimizer._optimizer_step_post_hooks) == [other_hooks.id]
@@ -197,12 +198,13 @@ def test_remove_leaves_sparse_weights_and_an_ordinary_optimizer(kit: Kit) -> Non
 
 
 def test_other_weights_loaded_in_between_are_sparse_in_the_end(kit: Kit) -> None:
-    """Nobody is told of them while the masks stay as they are; those who part with the sparsifier get zeros."""
+    """Nobody is told of them while the masks stay as they are; whoever parts with the sparsifier is, and gets zeros."""
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, granet.Static(sparsity=0.8))
     kit.train(model, optimizer, 3)
     model.load_state_dict({name: torch.ones_like(value) for name, value in model.state_dict().items()})
-    sparsifier.remove()
+    with pytest.warns(UserWarning, match="not zero though they should be"):
+        sparsifier.remove()
     for layer in sparsifier.layers.values():
         assert torch.equal(layer.weight != 0, layer.mask)

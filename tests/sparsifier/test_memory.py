@@ -64,8 +64,10 @@ def test_removed_it_remembers_and_moves_nothing_more(kit: Kit, name: str) -> Non
     kit.train(*run[:2], 5)
     run[2].remove()
     before = memory(run[2]) | {f"mask {key}": mask.clone() for key, mask in run[2].masks.items()}
-    kit.train(*run[:2], 5)
-    kit.check_equal(before, memory(run[2]) | {f"mask {key}": mask for key, mask in run[2].masks.items()})
+    with pytest.warns(UserWarning, match="not zero though they should be"):
+        kit.train(*run[:2], 5)
+        after = memory(run[2])
+    kit.check_equal(before, after | {f"mask {key}": mask for key, mask in run[2].masks.items()})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -164,7 +164,6 @@ def test_a_head_tied_to_an_embedding_stays_dense_and_is_named() -> None:
     assert said[0].filename == __file__
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["embedding.weight", "head.weight"])
 def test_any_name_of_a_tied_weight_excludes_it(name: str) -> None:
     model = Tied()

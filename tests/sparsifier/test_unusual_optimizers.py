@@ -156,7 +156,6 @@ class Freeing(torch.optim.Optimizer):
                 p.grad = None
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "method",
     [METHOD, granet.GMP(sparsity=0.8, prune_end=8, every=2), granet.SET(sparsity=0.8, every=2)],

@@ -151,6 +151,7 @@ def test_bad_input_is_one_line_that_names_the_field(tmp_path: Path, line: str, m
         ('pattern = "filter"', "sparsity=0.995: leaves 796 weights, but pattern='filter' with floor=1 keeps at least"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:granet. pattern='filter'. a dropped row")
 def test_what_does_not_fit_the_network_is_one_line_before_anything_runs(
     tmp_path: Path, line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

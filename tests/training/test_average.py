@@ -64,6 +64,7 @@ def test_the_average_is_what_is_evaluated(data: ImageSet) -> None:
 
 
 @pytest.mark.parametrize("sparsity", [0.5, 0.9])
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_the_average_of_a_model_that_is_dense_until_the_end(data: ImageSet, sparsity: float) -> None:
     """Noise had silenced more weights than asked for at times; those come back, with the values that they had."""
     fields = {"sparsity": sparsity, "every": 2, "log_sigma2": -3.0, "kl_scale": 0.0, "threshold": 0.0}

@@ -192,6 +192,7 @@ METHODS = [
 @pytest.mark.usefixtures("capture")
 @pytest.mark.parametrize(("clip", "written"), [(0.0, False), (0.5, True)])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_a_captured_step_trains_like_the_eager_one(method: granet.Method, clip: float, written: bool) -> None:
     eager, captured = (trained(how, method, "float32", clip, written) for how in ("eager", "captured"))
     assert [record.active for record in eager[1].history] == [record.active for record in captured[1].history]
@@ -203,6 +204,7 @@ def test_a_captured_step_trains_like_the_eager_one(method: granet.Method, clip: 
 
 
 @pytest.mark.parametrize("method", METHODS[-3:], ids=["str", "str-filter", "vd"])
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_passes_over_what_is_hidden_compile_as_a_whole(method: granet.Method, monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cpu":
         monkeypatch.setattr(graph, "_capture", Repeated)
@@ -219,6 +221,7 @@ def test_passes_over_what_is_hidden_compile_as_a_whole(method: granet.Method, mo
 @pytest.mark.usefixtures("capture")
 @pytest.mark.parametrize("clip", [0.0, 0.5])
 @pytest.mark.parametrize("method", METHODS[:4], ids=["granet", "granet-mean-gradient", "granet-filter", "rigl"])
+@pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_weights_rounded_by_the_optimizer_train_as_under_autocast_bit_for_bit(
     method: granet.Method, clip: float
 ) -> None:
@@ -230,6 +233,7 @@ def test_weights_rounded_by_the_optimizer_train_as_under_autocast_bit_for_bit(
 
 
 @pytest.mark.usefixtures("capture")
+@pytest.mark.filterwarnings("ignore:granet. training ends at step .*, before the last update")
 def test_a_captured_step_ends_with_what_it_trains() -> None:
     model = nn.Sequential(nn.Linear(6, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

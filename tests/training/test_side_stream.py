@@ -45,6 +45,7 @@ class Net(nn.Module):
     ],
     ids=["plain", "bias", "twice", "cast", "transposed", "first", "frozen"],
 )
+@pytest.mark.filterwarnings("ignore:Your compiler for AOTAutograd")
 def test_gradients_that_nothing_waits_for_are_made_apart(net: Net, apart: int) -> None:
     called: list[str] = []
     asked: list[Any] = []  # gradients of inputs, weights and biases

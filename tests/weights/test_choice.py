@@ -114,6 +114,7 @@ def test_nothing_left_is_refused() -> None:
         names(model, include=("stem.*",))
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_a_weight_without_elements_is_left_out() -> None:
     assert names(nn.Sequential(nn.Linear(0, 3), nn.Linear(3, 2))) == ["1.weight"]
 

