@@ -6,6 +6,7 @@ import hashlib
 import os
 from http.client import HTTPException
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from granet.error_line import first_line
@@ -61,6 +62,8 @@ def _download(url: str, address: str) -> bytes:
             kind, length = answer.headers.get_content_type(), answer.length
             content: bytes = answer.read(MOST)
     except (OSError, HTTPException, ValueError) as error:  # of the status, the connection, what was said, the address
+        if isinstance(error, HTTPError):  # which is the answer, too, and holds the connection
+            error.close()
         raise ValueError(f"{address}: cannot be downloaded ({first_line(error)})") from error
     if length is not None and len(content) < min(length, MOST):
         raise ValueError(f"{address}: ended after {len(content):,} of {length:,} bytes")
