@@ -8,6 +8,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageChops
 
 from granet.training import Recipe
 from granet.training.records import EpochRecord, best_on_test
@@ -234,6 +235,13 @@ def test_every_row_of_the_results_has_its_log_and_belongs_to_a_table() -> None:
         assert float(row["sparsity_achieved"]) == pytest.approx(float(row["sparsity_asked"]), abs=off)
 
 
+def same_picture(mine: Path, theirs: Path) -> bool:
+    """But for the edges of lines and letters, which another version of matplotlib may draw differently."""
+    with Image.open(mine) as one, Image.open(theirs) as other:
+        difference = ImageChops.difference(one.convert("L").reduce(4), other.convert("L").reduce(4))
+        return one.size == other.size and difference.getextrema()[1] < 64
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_the_pages_are_what_the_results_give(name: Name, tmp_path: Path) -> None:
     """So is the README."""
@@ -242,7 +250,7 @@ def test_the_pages_are_what_the_results_give(name: Name, tmp_path: Path) -> None
     assert PAGES / f"{name}.md" in written and (Path("README.md") in written) == (name == "cifar-main")
     for path in written:
         if path.suffix == ".png":
-            assert (tmp_path / path).read_bytes().startswith(b"\x89PNG") and (ROOT / path).is_file()
+            assert same_picture(tmp_path / path, ROOT / path), f"{path} shows other results"
         else:
             assert (tmp_path / path).read_text() == (ROOT / path).read_text()
 
