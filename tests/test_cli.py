@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import granet
+from granet.cli import main
 from granet.training import Recipe
 
 
@@ -112,8 +113,6 @@ def test_wrong_values_one_line_exit_2_no_folder(
     arguments: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In this process, to be quick; one of them as a real process below."""
-    from granet.cli import main
-
     monkeypatch.chdir(tmp_path)
     threads = torch.get_num_threads()
     try:
@@ -147,8 +146,6 @@ def test_an_empty_argument_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """As a path it would be the current folder."""
-    from granet.cli import main
-
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
         main(arguments)
@@ -157,13 +154,17 @@ def test_an_empty_argument_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_none_is_no_value(tmp_path: Path) -> None:
+def test_none_is_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """It would be the default, which is not what somebody asks for who gives an option."""
+    monkeypatch.chdir(tmp_path)
     for arguments in ("train --epochs 1 --seed None", "train --epochs 1 --method None", "report runs --out None"):
-        done = command(*arguments.split(), cwd=tmp_path)
-        assert done.returncode == 2 and "'None'" in done.stderr
+        with pytest.raises(SystemExit) as stop:
+            main(arguments.split())
+        assert stop.value.code == 2 and "'None'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-    assert "None}" not in command("train", "--help", cwd=tmp_path).stdout
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    assert "None}" not in capsys.readouterr().out
 
 
 def test_wrong_value_in_a_real_process(tmp_path: Path) -> None:
@@ -180,10 +181,12 @@ def test_unknown_option_and_command(tmp_path: Path) -> None:
         assert done.stderr.startswith("granet: ") and done.stderr.count("\n") == 1
 
 
-def test_methods_lists_all_with_what_they_need(tmp_path: Path) -> None:
-    done = command("methods", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_methods_lists_all_with_what_they_need(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    main(["methods"])
+    lines = capsys.readouterr().out.splitlines()
     bar = "\N{BOX DRAWINGS LIGHT VERTICAL}"
     rows = [[cell.strip() for cell in line.split(bar)[1:-1]] for line in lines if line.startswith(bar)]
     assert len(rows) == len(granet.list_methods())  # none takes two lines
@@ -200,10 +203,10 @@ def test_methods_lists_all_with_what_they_need(tmp_path: Path) -> None:
     assert len(groups) == len(set(groups)) == 5  # methods of a kind stand together
 
 
-def test_methods_in_markdown_is_the_page(tmp_path: Path) -> None:
-    done = command("methods", "--markdown", cwd=tmp_path, COLUMNS="40")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == (Path(__file__).parents[1] / "docs" / "methods.md").read_text(encoding="utf-8")
+def test_methods_in_markdown_is_the_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    main(["methods", "--markdown"])
+    assert capsys.readouterr().out == (Path(__file__).parents[1] / "docs" / "methods.md").read_text(encoding="utf-8")
 
 
 def test_version_and_help(tmp_path: Path) -> None:
@@ -219,8 +222,6 @@ def test_missing_extra_is_named(
 ) -> None:
     import importlib.util
 
-    from granet.cli import main
-
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == absent else find(name))
     with pytest.raises(SystemExit) as stop:
@@ -229,8 +230,6 @@ def test_missing_extra_is_named(
 
 
 def test_data_check_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from granet.cli import main
-
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     (folder / "data_batch_1").write_bytes(b"not a batch")
@@ -246,7 +245,6 @@ def test_data_check_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
 def test_data_check_fails_if_one_file_does(
     statuses: list[str], code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from granet.cli import main
     from granet.data import CheckResult
 
     monkeypatch.setattr("granet.data.check", lambda folder: [CheckResult(folder, one, "") for one in statuses])
@@ -255,8 +253,6 @@ def test_data_check_fails_if_one_file_does(
 
 
 def test_data_check_of_a_folder_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from granet.cli import main
-
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(SystemExit) as stop:
             main(["data", "check", str(folder)])
@@ -294,8 +290,6 @@ def test_a_reader_that_leaves_early_ends_it_quietly(arguments: list[str]) -> Non
 
 def test_a_command_may_have_no_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python says it where the shell has closed it, with `>&-`."""
-    from granet.cli import main
-
     monkeypatch.setattr(sys, "stdout", None)
     main(["--version"])
 
@@ -333,7 +327,6 @@ def test_only_what_can_be_taken_up_again_says_so_when_stopped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A polite kill is as good as Ctrl-C."""
-    from granet.cli import main
 
     def stop(*_: object) -> None:
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # it would end the tests
