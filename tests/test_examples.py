@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import granet
+
+pytestmark = pytest.mark.slow
 
 SOURCE = Path(__file__).parents[1] / "examples" / "own_script.py"
 PACKAGE = str(Path(granet.__file__).parents[1])

@@ -13,6 +13,8 @@ import pytest
 
 from granet.cli import main
 
+pytestmark = pytest.mark.slow
+
 CHANGES = {"open", "os.mkdir", "os.rename", "os.remove"}  # nothing else changes what the next start finds
 
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 
 SCRIPT = """

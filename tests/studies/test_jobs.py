@@ -24,6 +24,8 @@ from granet.studies.jobs.threads import _streams, in_threads
 from granet.training import Recipe, Run, RunDir
 from granet.training.rundir import run_name
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 RECIPES = [
     Recipe(method=method, method_fields={"sparsity": 0.8}, epochs=2, batch_size=256)

@@ -13,6 +13,8 @@ from granet.training.bfloat16_weights import RoundedWeights
 from granet.training.compiled import compiled
 from granet.training.step import loss_function
 
+pytestmark = pytest.mark.slow
+
 Graphs = list[fx.GraphModule]
 COMPILE = torch.compile
 

@@ -18,6 +18,8 @@ from granet.data import load
 from granet.training import EpochRecord, Recipe, Run, Summary
 from granet.training.loggers import create_loggers, logging_to
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Recipe(method_fields={"sparsity": 0.8, "every": "1ep"}, epochs=3, batch_size=400)
 SEEN = {"overlap.kept": 0.7, "dormant.share": None}
 RECORD = EpochRecord(4, 76, 0.5, 0.1, 0.3, 0.9, None, 0.91, 0.0, 0.25, observed=SEEN)
