@@ -177,18 +177,18 @@ def free(folder: Path) -> bool:
 
 def test_a_sweep_that_is_stopped_and_killed_is_finished_by_the_same_command(tmp_path: Path) -> None:
     begun = lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2  # noqa: E731
-    first = sweep(tmp_path, "--checkpoint-every", "1000", start_new_session=True)
-    wait_for(begun, first)
-    os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C in a terminal: to the sweep and to its runs
-    assert first.wait(timeout=60) == 130
+    with sweep(tmp_path, "--checkpoint-every", "1000", start_new_session=True) as first:
+        wait_for(begun, first)
+        os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C in a terminal: to the sweep and to its runs
+        assert first.wait(timeout=60) == 130
     assert free(tmp_path) and len(list(tmp_path.glob("runs/*/checkpoint-*.pt"))) == 2
     listed = sweep(tmp_path, "--dry-run")
     assert listed.communicate(timeout=120)[0].count("epoch ") + listed.returncode == 2
 
-    second = sweep(tmp_path, "--checkpoint-every", "0.1")
-    wait_for(lambda: not free(tmp_path), second)
-    second.kill()
-    second.wait(timeout=60)
+    with sweep(tmp_path, "--checkpoint-every", "0.1") as second:
+        wait_for(lambda: not free(tmp_path), second)
+        second.kill()
+        second.wait(timeout=60)
     wait_for(lambda: free(tmp_path))  # its runs notice and end
 
     third = sweep(tmp_path)
