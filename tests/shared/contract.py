@@ -68,9 +68,8 @@ OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "adamw": partial(torch.optim.AdamW, lr=0.01),
     "adamw-fused": partial(torch.optim.AdamW, lr=0.01, fused=True),
     "adagrad": partial(torch.optim.Adagrad, lr=0.02, initial_accumulator_value=0.3),
+    "muon": partial(torch.optim.Muon, lr=0.01),
 }
-if hasattr(torch.optim, "Muon"):  # since torch 2.9
-    OPTIMIZERS["muon"] = partial(torch.optim.Muon, lr=0.01)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 THROUGH = ("memory", "file", "deepcopy", "pickle")
 ORDERS = ("model sparsifier optimizer", "optimizer model sparsifier", "sparsifier optimizer model")
