@@ -22,7 +22,7 @@ from examples import examples
 from granet.checkpoint import read
 from granet.checkpoint.safetensors_file import DTYPES
 
-DOCS = Path(__file__).parents[2] / "docs" / "files.md"
+DOCS = Path(__file__).parents[2] / "docs" / "file-format.md"
 SHAPES = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda t: t,

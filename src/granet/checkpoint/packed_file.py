@@ -5,7 +5,7 @@
 
 Only the active elements of a sparse weight are stored, with a code that says where they are. The file comes back bit
 for bit, masks included. Loading needs nothing of granet but this package and the small modules it imports;
-`docs/files.md` says how to read a file without granet.
+`docs/file-format.md` says how to read a file without granet.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _COLUMNS = """\
   group, with a pattern). Otherwise the cell says what sets the sparsity.
 - **extra cost**: beyond a dense step and what all methods take: masks, one byte per weight (two where whole filters
   are dropped), and one elementwise operation on the gradients. With `grow_batch_count` above 1, growth by gradient
-  takes one float per weight more. [FLOPs](flops.md) says how training FLOPs are counted.
+  takes one float per weight more. [Counting](counting.md#training) says how training FLOPs are counted.
 
 All methods take all convolution and linear weights unless `exclude` names them. Some authors leave layers dense: the
 first (`rigl` with the uniform distribution), the last (`set`), shortcuts (`synflow`), or all of these (`dsr`).
