@@ -27,12 +27,11 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from granet.channels import Flow, trace_channels
 from granet.hidden import groups_of
 from granet.masking import zero_inactive
 from granet.names import plain_name, unwrapped
 from granet.patterns import FILTERS
-from granet.sparsifier.filters.channels import trace_channels
-from granet.sparsifier.filters.silence import Flow
 from granet.weights import Follower, Masked, SparseLayer, weights_in
 
 Held = Literal["layers", "outputs", "readers"]
