@@ -1,0 +1,1 @@
+"""Sparse networks at work: plans of operators, and what runs them."""
