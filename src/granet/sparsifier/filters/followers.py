@@ -16,23 +16,18 @@ may still compare, and filters behind a thinned layer must not look small becaus
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
 
-from granet.channels import Flow, trace_channels
-from granet.hidden import groups_of
 from granet.masking import zero_inactive
-from granet.names import plain_name, unwrapped
 from granet.patterns import FILTERS
-from granet.weights import Follower, Masked, SparseLayer, weights_in
+from granet.sparsifier.filters.silence import Flow
+from granet.weights import Follower, Masked, SparseLayer
 
 Held = Literal["layers", "outputs", "readers"]
 """How much is held at zero: only the inactive weights of the layers; also what else dropped filters would output, so
@@ -99,7 +94,7 @@ class Followers:
         self.silent = what != "layers"
         for filters, bias in self.biases:
             if self.silent:
-                bias.mask.copy_(_active(filters).view_as(bias.mask))
+                bias.mask.copy_(filters_left(filters).view_as(bias.mask))
             else:
                 bias.mask.fill_(True)
         for reader in self.readers.values():
@@ -120,7 +115,7 @@ class Followers:
 
     def _mask_readers(self) -> None:
         """Mask the weights that read silent channels."""
-        dropped = {name: ~_active(filters) for name, filters in self.leaders.items()}
+        dropped = {name: ~filters_left(filters) for name, filters in self.leaders.items()}
         silent = self.flow.silent_inputs(dropped, self.layers[0].mask.device)
         for name, reader in self.readers.items():
             reader.mask_columns(silent[name])
@@ -132,122 +127,12 @@ class Followers:
         """
         if self.silent:
             zero_inactive(
-                (norm.running_mean, _active(filters)) for filters, norm in self.norms if norm.running_mean is not None
+                (norm.running_mean, filters_left(filters))
+                for filters, norm in self.norms
+                if norm.running_mean is not None
             )
 
 
-def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer | None) -> Followers:
-    """Find biases by the module that owns a weight, all else by tracing the model; warn of what cannot be held.
-
-    Without an optimizer all that is in the model can be: nothing trains it.
-    """
-    names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    trained = set(model.parameters() if optimizer is None else groups_of(optimizer))
-    model = unwrapped(model)
-    modules = dict(model.named_modules())
-    followers = Followers(layers)
-    by_weight = {id(layer.weight): layer for layer in layers}
-    for name, module in modules.items():
-        for short, orientation in weights_in(module).items():
-            filters = by_weight.get(id(module._parameters[short]))
-            # If its weight is tied to a transposed one, the filters may be its inputs.
-            if filters is not None and orientation == filters.identity.orientation:
-                _lead(followers, filters, name, module, _bias_of(short), names, trained)
-    graph = _traced(model)
-    if graph is not None:
-        for leader, name, norm in _norms_behind(followers.leaders, graph, modules):
-            followers.norms.append((leader, norm))
-            _lead(followers, leader, name, norm, "bias", names, trained)
-        followers.flow = trace_channels(graph, modules)
-        elsewhere = {node.target for node in graph.nodes if node.op == "get_attr"}
-        for name, weight in _only_read(followers.flow.reads, model, trained, elsewhere):
-            held = Follower(names[id(weight)], weight)
-            followers.readers[name] = Reader(modules[name], held, by_weight.get(id(weight)))
-    if followers.loose:
-        _warn(
-            f"{', '.join(followers.loose)}: trained by another optimizer, so dropped filters go on adding it to what "
-            "they output, and later layers keep their weights for them",
-            stacklevel=4,
-        )
-    return followers
-
-
-def _traced(model: nn.Module) -> fx.Graph | None:
-    try:
-        return fx.Tracer().trace(model)
-    except Exception as error:  # a stranger's forward may raise anything, mostly about torch.fx itself
-        branches = isinstance(error, fx.proxy.TraceError)
-        why = "decides by values of its inputs" if branches else "takes or does what torch.fx cannot follow"
-        _warn(
-            f"{type(model).__name__} cannot be traced: its forward {why}; so only what needs no trace is held at zero, "
-            "the dropped filters and their own biases: batch norms still add their bias to these, and later layers "
-            "keep their weights for them"
-        )
-        return None
-
-
-def _norms_behind(
-    leaders: Mapping[str, SparseLayer], graph: fx.Graph, modules: Mapping[str, nn.Module]
-) -> list[tuple[SparseLayer, str, _BatchNorm]]:
-    """Batch norms that are called once, on what a leader outputs, each with that leader and its own name."""
-    calls = [node for node in graph.nodes if node.op == "call_module"]
-    once = {name for name, count in Counter(node.target for node in calls).items() if count == 1}
-    found = []
-    for leader, user in [
-        (leaders[node.target], user) for node in calls if node.target in leaders for user in node.users
-    ]:
-        norm = modules.get(str(user.target)) if user.op == "call_module" else None
-        width = len(_active(leader))  # a norm over the places of [batch, places, channels] has another width
-        if isinstance(norm, _BatchNorm) and user.target in once and norm.num_features == width:
-            found.append((leader, str(user.target), norm))
-        if user.op == "output":
-            _warn(f"a dropped row of {leader.name!r} is an output of the model; exclude=({leader.name!r},) spares it")
-    return found
-
-
-def _bias_of(weight: str) -> str:
-    """What the bias of a weight is called, if there is one."""
-    return weight.replace("weight", "bias") if "weight" in weight else f"{weight}_bias"
-
-
-def _lead(
-    followers: Followers,
-    filters: SparseLayer,
-    name: str,
-    module: nn.Module,
-    short: str,
-    names: Mapping[int, str],
-    trained: Collection[nn.Parameter],
-) -> None:
-    """Let the bias of the module follow the filters; with it at zero, the module outputs zero for dropped ones."""
-    bias = getattr(module, short, None)
-    if isinstance(bias, Tensor) and bias.numel() != len(_active(filters)):
-        return
-    if isinstance(bias, nn.Parameter) and bias.requires_grad and bias not in trained:
-        followers.loose.append(names[id(bias)])
-        return
-    if isinstance(bias, nn.Parameter):
-        followers.biases.append((filters, Follower(names[id(bias)], bias)))
-    if short == "bias" and (bias is None or isinstance(bias, nn.Parameter)):
-        followers.leaders[name] = filters
-
-
-def _only_read(
-    layers: Iterable[str], model: nn.Module, trained: Collection[nn.Parameter], elsewhere: Collection[object]
-) -> Iterator[tuple[str, nn.Parameter]]:
-    """Layers whose weights this optimizer trains and nothing uses but the layer itself."""
-    uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
-    for name in layers:
-        weight = model.get_submodule(name).weight
-        alone = uses[id(weight)] == 1 and f"{name}.weight" not in elsewhere
-        if isinstance(weight, nn.Parameter) and weight in trained and alone:
-            yield name, weight
-
-
-def _active(filters: SparseLayer) -> Tensor:
+def filters_left(filters: SparseLayer) -> Tensor:
+    """Which filters are active."""
     return FILTERS.units(filters, filters.mask)
-
-
-def _warn(message: str, stacklevel: int = 5) -> None:
-    """Warn at the line that calls ``sparsify``, which is ``stacklevel`` calls up from here."""
-    warnings.warn(f"granet: pattern='filter': {message}", stacklevel=stacklevel)
