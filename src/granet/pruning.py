@@ -15,7 +15,7 @@ from granet.probe import Batch, Loss, Probe
 from granet.sparsifier.checks import check_asked, check_values
 from granet.sparsifier.filters import Followers, find_followers
 from granet.sparsifier.first_masks import choose_masks
-from granet.sparsifier.sparsifier import check_free
+from granet.sparsifier.holders import check_free
 from granet.weights import coverage_of, find_layers
 
 

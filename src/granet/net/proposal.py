@@ -11,6 +11,7 @@ from torch import Tensor
 
 from granet.distributions import least
 from granet.net.change import Change, intersect
+from granet.net.given_scores import check_numbers, check_shape, without_gradient
 from granet.patterns import SINGLE, Units
 from granet.probe import Probe
 from granet.scores import Score, gradient, magnitude
@@ -217,17 +218,14 @@ class ProposedMasks:
     def _score_of(self, layer: SparseLayer, score: Score) -> Tensor:
         """The score of a layer, which a user's own function may have made."""
         values = score(layer, self.draw)
-        shape = layer.weight.shape
-        if not isinstance(values, Tensor) or values.shape != shape:
-            given = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-            raise ValueError(f"score: gave {given} for {layer.name!r}; must be a tensor of its shape, {list(shape)}")
+        check_shape(layer, values)
         if values.device.type == "cpu" or hasattr(self, "probe"):  # in training a GPU would make the host wait for it
             check_numbers(layer, values, self.accept)
         return values
 
     def _rank_to_grow(self, score: Score) -> Ranking:
         """Inactive weights ranked by that score, which may read gradients only if those include inactive weights."""
-        return self._rank(score if self.dense_gradients else _without_gradient(score), "inactive")
+        return self._rank(score if self.dense_gradients else without_gradient(score), "inactive")
 
     def _portion(self, ratio: float, rounding: Callable[[Tensor], Tensor], sizes: Tensor) -> Tensor:
         """That share of each layer's active weights, in whole pieces of these sizes."""
@@ -248,30 +246,6 @@ class ProposedMasks:
     @property
     def _floors(self) -> Tensor:
         return constant([self.floor_of(layer) for layer in self.movable], self.device)
-
-
-def _without_gradient(score: Score) -> Score:
-    """The same score, but reading ``layer.gradient`` is an error: it is zero wherever a weight may grow."""
-
-    def blind(layer: SparseLayer, draw: int) -> Tensor:
-        with layer.gradient_refused("growth reads layer.gradient, so the method must say needs_gradient = True"):
-            return score(layer, draw)
-
-    return blind
-
-
-def check_numbers(layer: SparseLayer, values: Tensor, accept: Tensor) -> None:
-    """ValueError for scores that are NaN, which rank above all others; not where training itself has diverged."""
-    if not bool(values.sum().isnan()):  # a tenth of the cost; infinities may make it NaN too
-        return
-    if not (bool(values.isnan().any()) and bool(accept) and bool(layer.weight.isfinite().all())):
-        return
-    if layer.hidden is not None and not bool(layer.hidden.isfinite().all()):  # the model shows zeros in their place
-        raise ValueError(
-            f"{layer.name!r}: what is trained behind its inactive weights is not finite, so training has diverged; "
-            "lower the learning rate or clip the gradients"
-        )
-    raise ValueError(f"score: gave NaN for {layer.name!r}, all of whose weights are finite; must not be NaN")
 
 
 def flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +19,7 @@ from granet.sparsifier.checks import check_held, warn_of_zeros
 from granet.sparsifier.filters import Followers
 from granet.sparsifier.first_masks import choose_masks
 from granet.sparsifier.history import UpdateRecord
+from granet.sparsifier.holders import check_free, hold, let_go
 from granet.sparsifier.mask_updates import MaskUpdates
 from granet.sparsifier.memory import memory_layout
 from granet.sparsifier.state import SavedState, read_state, write_state
@@ -28,9 +27,6 @@ from granet.sparsifier.step_hooks import StepHooks
 from granet.sparsifier.steps import Listener, Steps
 from granet.sparsifier.zeros import Zeros
 from granet.weights import Coverage, SparseLayer, count_active
-
-_holders: WeakValueDictionary[int, Sparsifier] = WeakValueDictionary()
-"""The id of a weight to the sparsifier that is hooked for it; it keeps the weight, so the id is not used again."""
 
 
 class Sparsifier:
@@ -283,11 +279,10 @@ class Sparsifier:
             self._updates.forget_gradients()
             self._hooks.remove()
             self._hooks = None
-            for layer in self._layers.values():
-                _holders.pop(id(layer.weight), None)
+            let_go(self._layers.values())
 
     def _hook(self) -> StepHooks:
-        _holders.update((id(layer.weight), self) for layer in self._layers.values())
+        hold(self._layers.values(), self)
         steps = self._steps
         return StepHooks(self._optimizer, steps.before, steps.taken, steps.given_up, evaluate=steps.show)
 
@@ -313,12 +308,3 @@ def _check_hidden(hidden: Hidden, saved: SavedState, optimizer: Optimizer) -> No
 def steps_of(sparsifier: Sparsifier) -> Steps:
     """For a trainer that replays steps rather than calling ``optimizer.step()``."""
     return sparsifier._steps
-
-
-def check_free(layers: Sequence[SparseLayer]) -> None:
-    """ValueError if a sparsifier holds one of these weights already, through this optimizer or another one."""
-    if any(id(layer.weight) in _holders for layer in layers):
-        gc.collect()  # a sparsifier that nobody has any more is in a cycle with its optimizer
-    for layer in layers:
-        if id(layer.weight) in _holders:
-            raise ValueError(f"model: {layer.name!r} is sparsified already; remove() that sparsifier first")
