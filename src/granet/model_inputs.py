@@ -1,9 +1,11 @@
-"""The inputs of a batch as arguments of a model."""
+"""The inputs of a batch: as arguments of a model, and the tensors in them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from torch import Tensor
 
 
 def arguments(
@@ -23,3 +25,17 @@ def arguments(
     if isinstance(inputs, several) and not hasattr(inputs, "_fields"):
         return tuple(inputs), {}
     return (inputs,), {}
+
+
+def each_tensor(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """``value`` with its tensors changed, also those inside tuples, with or without names, lists and dicts."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: each_tensor(change, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [each_tensor(change, item) for item in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*items)  # a PackedSequence, say
+        return items if isinstance(value, list) else tuple(items)
+    return value

@@ -13,7 +13,8 @@ from torch.nn.utils import rnn
 from torch.utils.checkpoint import checkpoint
 
 import granet
-from granet.probe import Probe, each_tensor
+from granet.model_inputs import each_tensor
+from granet.probe import Probe
 from granet.weights import find_layers
 
 BATCHES = [(torch.randn(12, 6, generator=torch.Generator().manual_seed(i)), torch.arange(12) % 3) for i in range(3)]

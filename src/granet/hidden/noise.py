@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,19 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.autograd import Variable
-from torch.nn.modules.conv import _ConvNd
 from torch.optim import Optimizer
 
 from granet.clock import Clock
 from granet.hidden.base import Hidden
 from granet.hidden.extras import ExtraParameters
-from granet.masking import check_together
+from granet.hidden.noisy_forward import EPSILON, NoisyForward
 from granet.patterns import Units
 from granet.weights import SparseLayer, linear_maps
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
-EPSILON = 1e-8
-"""Keeps log alpha finite at a weight of zero, and the square root of the variance smooth."""
 
 
 def log_alpha(weight: Tensor, log_sigma2: Tensor) -> Tensor:
@@ -90,7 +86,8 @@ class VariationalNoise(Hidden):
         self._kl_now = {kind: torch.zeros((), device=kind[0], dtype=kind[1]) for kind in kinds}
         weights = [layer.weight for layer in self.layers]
         self._extras = ExtraParameters(optimizer, weights, self._log_sigma2, weight_decay=0.0)
-        for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
+        self._pairs = list(zip(self.layers, self._log_sigma2, strict=True))
+        for layer, variance in self._pairs:
             layer.hidden = variance
         self._backward = -1
         """The backward pass at whose end gradients are averaged."""
@@ -123,8 +120,7 @@ class VariationalNoise(Hidden):
 
     def _warn_of_silence(self) -> None:
         """Warn of layers that train without noise, as when a module reads their weight but never calls them."""
-        pairs = zip(self.layers, self._log_sigma2, strict=True)
-        silent = [layer.name for layer, v in pairs if layer.weight.grad is not None and v.grad is None]
+        silent = [layer.name for layer, v in self._pairs if layer.weight.grad is not None and v.grad is None]
         if not self._said.issuperset(silent):
             self._said.update(silent)
             warnings.warn(
@@ -135,8 +131,7 @@ class VariationalNoise(Hidden):
 
     def _trained(self) -> list[tuple[SparseLayer, nn.Parameter]]:
         """Layers that noise went through in this step; the others were not run in training mode."""
-        pairs = zip(self.layers, self._log_sigma2, strict=True)
-        return [(layer, v) for layer, v in pairs if layer.weight.grad is not None and v.grad is not None]
+        return [(layer, v) for layer, v in self._pairs if layer.weight.grad is not None and v.grad is not None]
 
     def _average_after_backward(self, variance: Tensor) -> None:
         """Called with the first gradient of a backward pass, and with the others."""
@@ -163,7 +158,7 @@ class VariationalNoise(Hidden):
 
     @torch.no_grad()
     def show(self) -> None:
-        for layer, variance in zip(self.layers, self._log_sigma2, strict=True):
+        for layer, variance in self._pairs:
             layer.mask.copy_(unit_log_alpha(self._units, layer, variance) <= self._threshold)
 
     def finish(self) -> None:
@@ -175,15 +170,14 @@ class VariationalNoise(Hidden):
             layer.hidden = None
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        pairs = zip(self.layers, self._log_sigma2, strict=True)
-        return {"log_sigma2": {layer.name: variance.detach() for layer, variance in pairs}}
+        return {"log_sigma2": {layer.name: variance.detach() for layer, variance in self._pairs}}
 
     # The hooks. A copy of the model alone is an ordinary model; one made with the sparsifier is hooked again.
 
     def _hook(self) -> list[Any]:
         handles: list[Any] = [
-            module.register_forward_hook(_NoisyForward(layer, variance), with_kwargs=True)
-            for layer, variance, modules in zip(self.layers, self._log_sigma2, self._modules, strict=True)
+            module.register_forward_hook(NoisyForward(layer, variance), with_kwargs=True)
+            for (layer, variance), modules in zip(self._pairs, self._modules, strict=True)
             for module in modules
         ]
         if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
@@ -219,50 +213,9 @@ def _add_divergence(
         gradient += (change * -2 * theta / (theta.square() + EPSILON)).to(weight.dtype)
 
 
-class _NoisyForward:
-    """The forward hook of one module."""
-
-    def __init__(self, layer: SparseLayer, log_sigma2: nn.Parameter) -> None:
-        self._layer, self._log_sigma2 = layer, log_sigma2
-
-    def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> Tensor:
-        check_together(output.device, [self._layer.mask])
-        if not module.training:
-            weight = module.weight  # not always the layer's: functional_call swaps it
-            assert isinstance(weight, Tensor)
-            shown = torch.where(self._layer.mask, weight, 0.0)
-            return _run(module, {"weight": shown, "bias": module.bias}, given, named)
-        if self._log_sigma2.grad is not None:  # of a step that was given up, if model.zero_grad() cleared the weight's
-            grad = self._layer.weight.grad
-            self._log_sigma2.grad = None if grad is None else torch.where(grad.any(), self._log_sigma2.grad, 0.0)
-        sigma2 = self._log_sigma2.exp().to(self._layer.weight.dtype)
-        if given:
-            given = given[0].square(), *given[1:]
-        else:
-            named = named | {"input": named["input"].square()}
-        own = isinstance(module, nn.Linear | _ConvNd)  # others may need a bias if they have one
-        bias = None if own or not isinstance(module.bias, Tensor) else torch.zeros_like(module.bias)
-        variance = _run(module, {"weight": sigma2, "bias": bias}, given, named)
-        deviation = (variance.to(self._log_sigma2.dtype) + EPSILON).sqrt().to(output.dtype)
-        return output + deviation * torch.randn_like(output)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _NoHook, ()
-
-
-class _NoHook:
-    """What replaces a hook in a copy of the model."""
-
-    def __call__(self, module: nn.Module, given: Any, named: Any, output: Any) -> None:
-        return None
-
-
-def _run(module: nn.Module, parameters: dict[str, Any], given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
-    """The module's forward pass, whatever its strides and padding, with other parameters; no hook is called."""
-    twin = copy.copy(module)
-    twin.__dict__["_parameters"] = parameters
-    output: Tensor = twin.forward(*given, **named)
-    return output
+def _variance(layer: SparseLayer) -> Tensor:
+    """Room for log sigma^2: in the shape and layout of the weight, in single precision or better."""
+    return torch.empty_like(layer.weight, dtype=torch.promote_types(layer.weight.dtype, torch.float32)).detach()
 
 
 def _modules_of(model: nn.Module, layers: Sequence[SparseLayer]) -> list[list[nn.Module]]:
@@ -273,8 +226,3 @@ def _modules_of(model: nn.Module, layers: Sequence[SparseLayer]) -> list[list[nn
             f"added to its output; exclude={others!r} leaves such weights dense"
         )
     return [maps[id(layer.weight)] for layer in layers]
-
-
-def _variance(layer: SparseLayer) -> Tensor:
-    """Room for log sigma^2: in the shape and layout of the weight, in single precision or better."""
-    return torch.empty_like(layer.weight, dtype=torch.promote_types(layer.weight.dtype, torch.float32)).detach()

@@ -12,8 +12,9 @@ from torch import Tensor
 from granet.checks import check_count
 from granet.methods.base import Method
 from granet.methods.registry import register
+from granet.model_inputs import each_tensor
 from granet.net import SparseNet
-from granet.probe import Probe, Tensors, each_tensor
+from granet.probe import Probe, Tensors
 from granet.schedules import geometric
 from granet.scores import given
 

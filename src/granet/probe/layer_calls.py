@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from granet.probe.modes import run_with
 from granet.probe.probe import Batch, Probe, Tensors, full_precision
 from granet.weights import SparseLayer, linear_maps
 
@@ -30,9 +30,7 @@ class LayerCall:
 
     def outputs(self, weight: Tensor, inputs: Tensor) -> Tensor:
         """The layer's outputs with that weight on these inputs; hooks are not run, theirs or ours."""
-        parameters = {f"layer.{name}": value for name, value in {**self.others, "weight": weight}.items()}
-        outputs: Tensor = functional_call(_Bare(self.module), parameters, (inputs, *self.more), self.named)
-        return outputs
+        return run_with(self.module, {**self.others, "weight": weight}, (inputs, *self.more), self.named)
 
     def squared_inputs(self, weight: Tensor) -> Tensor:
         """For each weight, the sum of the squares of all inputs that it multiplies.
@@ -76,14 +74,3 @@ def _tell(
     first, *more = given or (named.pop(next(iter(named))),)
     inputs = full_precision(first.detach())  # in half precision if the model uses autocast
     note(layer, LayerCall(module, others, inputs, tuple(more), named), outputs)
-
-
-class _Bare(nn.Module):
-    """A layer without its hooks."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, *given: Any, **named: Any) -> Any:
-        return self.layer.forward(*given, **named)

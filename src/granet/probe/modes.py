@@ -1,12 +1,14 @@
-"""Ways to run a model: in training or evaluation mode, and uncompiled."""
+"""Ways to run a model: in training or evaluation mode, uncompiled, and with other parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 @contextmanager
@@ -34,3 +36,13 @@ def uncompiled() -> Iterator[None]:
     """
     with torch.compiler.set_stance("force_eager"):
         yield
+
+
+def run_with(
+    module: nn.Module, parameters: Mapping[str, Tensor | None], given: tuple[Any, ...], named: Mapping[str, Any]
+) -> Tensor:
+    """A layer's forward pass, whatever its strides and padding, with some other parameters; no hook is called."""
+    twin = copy.copy(module)
+    twin.__dict__["_parameters"] = {**module._parameters, **parameters}
+    output: Tensor = twin.forward(*given, **named)
+    return output

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from granet.error_line import first_line
-from granet.model_inputs import arguments
+from granet.model_inputs import arguments, each_tensor
 from granet.names import plain_name, unwrapped
 from granet.probe.modes import in_mode, uncompiled
 from granet.probe.trained import checked_state
@@ -232,20 +232,6 @@ class _Calling(nn.Module):
     def __init__(self, model: nn.Module, forward: Callable[..., Any]) -> None:
         super().__init__()
         self.model, self.forward = model, forward
-
-
-def each_tensor(change: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """``value`` with its tensors changed, also those inside tuples, with or without names, lists and dicts."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {key: each_tensor(change, item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        items = [each_tensor(change, item) for item in value]
-        if hasattr(value, "_fields"):
-            return type(value)(*items)  # a PackedSequence, say
-        return items if isinstance(value, list) else tuple(items)
-    return value
 
 
 def _float_types(value: Any) -> list[str]:

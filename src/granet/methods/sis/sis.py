@@ -13,9 +13,10 @@ from granet.methods.base import Method
 from granet.methods.registry import register
 from granet.methods.sis.inclusion import constraint, least_weights
 from granet.methods.sis.layer_inputs import Seen, watch
+from granet.model_inputs import each_tensor
 from granet.net import SparseNet
 from granet.patterns import SINGLE
-from granet.probe import Tensors, each_tensor, full_precision
+from granet.probe import Tensors, full_precision
 from granet.scores import given
 from granet.search import bisect_knob
 
