@@ -29,9 +29,14 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
+        too_long = threading.Timer(60, process.kill)
+        too_long.start()
+        try:
+            assert process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            too_long.cancel()
+            process.kill()
 
 
 @pytest.mark.parametrize("killed", [True, False])

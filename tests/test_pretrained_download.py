@@ -305,6 +305,10 @@ def test_processes_that_download_at_once_do_no_harm(
         "GRANET_PRETRAINED_URL": serve(answer),
     }
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [one.communicate(timeout=120)[0] for one in started] == [f"{cache / FILE}\n"] * 2
-    assert [one.returncode for one in started] == [0, 0]
+    try:
+        assert [one.communicate(timeout=120)[0] for one in started] == [f"{cache / FILE}\n"] * 2
+        assert [one.returncode for one in started] == [0, 0]
+    finally:
+        for one in started:
+            one.kill()
     assert {path.name: path.read_bytes() for path in cache.iterdir()} == {FILE: content}

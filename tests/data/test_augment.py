@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from devices import DEVICES
+from examples import examples
 from granet.data.augment import Moves, PadMode, affine, apply_moves, draw_moves, normalise
 
 
@@ -36,7 +37,7 @@ def slow(images: Tensor, moves: Moves, pad: int, mode: PadMode) -> Tensor:
     return torch.stack(out)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     count=st.integers(1, 6),
     channels=st.integers(1, 4),

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from examples import examples
 from granet.data import MissingDataError
 from granet.data.imagefolder import ImageFolder, _read, _rgb, epoch_permutation, image_folders
 from granet.data.transforms import RandomResizedCrop, ResizeCentreCrop
@@ -91,7 +92,7 @@ def test_epoch_reaches_persistent_workers(folder: Path) -> None:
         assert torch.equal(images, expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 10**9))
 def test_random_part_lies_inside_the_image(width: int, height: int, seed: int) -> None:
     left, top, w, h = RandomResizedCrop().box(width, height, random.Random(seed))

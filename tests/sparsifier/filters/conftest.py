@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 import granet
-from granet.sparsifier.filters.channels import trace_channels
+from granet.channels import trace_channels
 from nets import CHANNELS as MODELS
 from nets import Residual
 

@@ -10,9 +10,9 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from granet.channels import trace_channels
 from granet.hidden import groups_of
 from granet.names import plain_name, unwrapped
-from granet.sparsifier.filters.channels import trace_channels
 from granet.sparsifier.filters.followers import Followers, Reader, filters_left
 from granet.weights import Follower, SparseLayer, weights_in
 

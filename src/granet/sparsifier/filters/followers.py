@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from granet.channels import Flow
 from granet.masking import zero_inactive
 from granet.patterns import FILTERS
-from granet.sparsifier.filters.silence import Flow
 from granet.weights import Follower, Masked, SparseLayer
 
 Held = Literal["layers", "outputs", "readers"]

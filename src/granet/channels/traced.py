@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from granet.sparsifier.filters.silence import Flow, Rule, Step
+from granet.channels.silence import Flow, Rule, Step
 
 
 def _spellings(*names: str) -> set[object]:
