@@ -20,7 +20,7 @@ import torch
 import contract
 import granet
 from bits import differences
-from contract import AFTER, EVERY, MOMENTS, NETS, PATTERNS, ROWS, STEPS, Row, Run, taken_up
+from contract import AFTER, EVERY, MOMENTS, NETS, PATTERNS, ROWS, STEPS, Row, Run, same_sums, taken_up
 from devices import DEVICES
 from granet.patterns import parse_pattern
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:granet. step .* only what its fl
 
 @pytest.fixture(autouse=True)
 def the_same_sums_each_time() -> Iterator[None]:
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+    with same_sums():
         yield
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import Adagrad, Optimizer
 
 _OWN = {"params", "param_names"}
 _EMPTIED = "granet_emptied"
@@ -61,6 +61,8 @@ class ExtraParameters:
         named = [(f"granet.{parent}.{i}", extra) for i, extra in enumerate(extras)]
         names_given = "param_names" in self._optimizer.param_groups[parent]
         self._optimizer.add_param_group({"params": named if names_given else extras})
+        if isinstance(self._optimizer, Adagrad):  # whose state, before torch 2.13, begins when it is made and only then
+            self._optimizer.state.update(Adagrad(extras, **self._optimizer.defaults).state)
         self._children.append(pairs)
         self.follow()
 
