@@ -34,9 +34,7 @@ from train_step import Worker, epochs, random_images
 TRICKS: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "narrow_conv": ("step", "NarrowConvolutions", nullcontext),
     "side_stream": ("step", "has_gpu_to_itself", lambda: False),
-    "norm_counters": ("graph", "counted_apart", lambda model: nullcontext([])),
     "bfloat16_weights": ("loop", "rounded_weights", lambda model, images: None),
-    "run_ahead": ("loop", "cuda_run_ahead_limit", lambda: None),
 }
 """Where granet.training uses the trick, by which name, and what stands there without it."""
 NONE = "-"

@@ -18,7 +18,6 @@ from granet.sparsifier import Sparsifier, steps_of
 from granet.training.bfloat16_weights import RoundedWeights
 from granet.training.compiled import compiled
 from granet.training.device import has_gpu_to_itself, kernels_tried
-from granet.training.norm_counters import counted_apart
 from granet.training.step import Loss
 
 FIRST = -1
@@ -66,12 +65,9 @@ class GraphStep:
         masks = {id(model.get_parameter(name)): mask for name, mask in in_use.items()}
 
         def passes() -> None:
-            with counted_apart(model) as counters:
-                mean_loss, sums = loss(self._images, self._labels)
+            mean_loss, sums = loss(self._images, self._labels)
             mean_loss.backward()  # type: ignore[no-untyped-call]
             totals.add_(sums)
-            if counters:
-                torch._foreach_add_(counters, 1)
 
         def sgd() -> None:
             held = [_held(group, optimizer, masks, rounded) for group in self._groups]

@@ -27,7 +27,6 @@ from granet.training.learning_rate import learning_rate
 from granet.training.observing import observe
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary, best_epoch
-from granet.training.run_ahead import cuda_run_ahead_limit
 from granet.training.setup import attach_method, check_outputs, make_model, make_sgd
 from granet.training.step import Step, eager_step, evaluate, loss_function
 
@@ -96,7 +95,6 @@ class Training:
                 self._load(state)  # before the step is made: a captured step keeps using the present tensors
             self._learning_rate = self._held_rate() if recipe.hold else learning_rate(recipe, clock)
             self._step = self._make_step()
-            self._run_ahead_limit = cuda_run_ahead_limit() if device.type == "cuda" else None
 
     @property
     def final_model(self) -> nn.Module:
@@ -142,8 +140,6 @@ class Training:
             self._average.update()
         if self._observers:
             self._observers.after_step()
-        if self._run_ahead_limit:
-            self._run_ahead_limit()
         self._batch += 1
 
     def _end(self) -> None:

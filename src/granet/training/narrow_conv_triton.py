@@ -1,4 +1,4 @@
-"""Convolutions with few channels as Triton kernels: 3x3, a border of one, channels last.
+"""Convolutions with few channels as Triton kernels, the gain of ``narrow_conv``: 3x3, border of one, channels last.
 
 Libraries are made for wide layers; with 16 to 64 channels they take far longer than reading the images does. Here a
 program holds some pixels with all their channels, and adds up nine small matrix products, one for each tap (position in
