@@ -8,7 +8,7 @@ share one. A plan is checked as it is made: whoever holds one may rely on every 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -181,9 +181,7 @@ class Plan:
         shapes = list(self.inputs)
         for number, op in enumerate(self.ops):
             with _about(f"operator {number} ({type(op).__name__.lower()})"):
-                shape = _made_by(op, shapes, self.arrays)
-                _check_shape(shape)
-            shapes.append(shape)
+                shapes.append(made_by(op, shapes, [array.shape for array in self.arrays]))
         return tuple(shapes)
 
     @cached_property
@@ -218,23 +216,29 @@ def arrays_of(op: Op) -> tuple[int, ...]:
             return ()
 
 
-def _made_by(op: Op, shapes: list[Shape], arrays: tuple[Array, ...]) -> Shape:
-    """The shape of what it makes; ValueError if it cannot run."""
+def made_by(op: Op, shapes: Sequence[Shape], arrays: Sequence[Shape]) -> Shape:
+    """The shape of what it makes of values and weights of these shapes; ValueError if it cannot run."""
     for source in sources(op):
         if not 0 <= source < len(shapes):
             raise ValueError(f"value {source}: must be one from 0 to {len(shapes) - 1}, made before")
     for array in arrays_of(op):
         if not 0 <= array < len(arrays):
             raise ValueError(f"array {array}: must be one of the {len(arrays)} there are")
-    if getattr(op, "activation", "") not in ACTIVATIONS:
-        raise ValueError(f"activation {op.activation!r}: must be one of {', '.join(map(repr, ACTIVATIONS))}")  # type: ignore[union-attr]
+    if isinstance(op, Conv | Linear | Add | Activation) and op.activation not in ACTIVATIONS:
+        raise ValueError(f"activation {op.activation!r}: must be one of {', '.join(map(repr, ACTIVATIONS))}")
+    made = _made_by(op, shapes, arrays)
+    _check_shape(made)
+    return made
+
+
+def _made_by(op: Op, shapes: Sequence[Shape], arrays: Sequence[Shape]) -> Shape:
     shape = shapes[op.source]
     match op:
         case Conv():
-            return _convolved(op, shape, shapes, arrays)
+            return _convolved(op, shapes, arrays)
         case Linear():
-            weight = arrays[op.weight].shape
-            if len(weight) != 2 or not shape or shape[-1] != weight[1]:
+            weight = arrays[op.weight]
+            if len(weight) != 2 or shape[-1] != weight[1]:
                 raise ValueError(f"weight {list(weight)} does not fit {list(shape)}")
             _check_bias(op.bias, weight[0], arrays)
             return (*shape[:-1], weight[0])
@@ -255,8 +259,8 @@ def _made_by(op: Op, shapes: list[Shape], arrays: tuple[Array, ...]) -> Shape:
             return (shape[0], math.prod(shape[1:]))
 
 
-def _convolved(op: Conv, shape: Shape, shapes: list[Shape], arrays: tuple[Array, ...]) -> Shape:
-    weight = arrays[op.weight].shape
+def _convolved(op: Conv, shapes: Sequence[Shape], arrays: Sequence[Shape]) -> Shape:
+    shape, weight = shapes[op.source], arrays[op.weight]
     _check_image(shape)
     _check_steps("stride", op.stride, 1)
     _check_steps("padding", op.padding, 0)
@@ -307,9 +311,9 @@ def _check_steps(name: str, pair: Pair, least: int) -> None:
         raise ValueError(f"{name} {list(pair)}: must be from {least} to {LARGEST_STEP}")
 
 
-def _check_bias(bias: int | None, width: int, arrays: tuple[Array, ...]) -> None:
-    if bias is not None and arrays[bias].shape != (width,):
-        raise ValueError(f"bias {list(arrays[bias].shape)}: must be [{width}]")
+def _check_bias(bias: int | None, width: int, arrays: Sequence[Shape]) -> None:
+    if bias is not None and arrays[bias] != (width,):
+        raise ValueError(f"bias {list(arrays[bias])}: must be [{width}]")
 
 
 @contextmanager

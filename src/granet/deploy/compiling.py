@@ -1,0 +1,72 @@
+"""`granet.deploy.compile`: a model becomes plans for engines, and PyTorch around them where no plan can hold it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from granet.deploy.compiled import Compiled, Engine
+from granet.deploy.engines import check_engine, check_threads, choose
+from granet.deploy.exported import export
+from granet.deploy.plan import Plan
+from granet.deploy.regions import cut
+
+
+def compile(model: nn.Module, example_input: Any, *, threads: int | None = None, engine: str | None = None) -> Compiled:
+    """A function that computes what the model does in evaluation mode, for inputs of the example's shapes.
+
+    The model is exported, and read only: what is done to it later changes nothing. Convolutions, linear layers and what
+    is between them run as plans in the engine that is fastest here, by measurement; the rest runs in PyTorch.
+
+    Args:
+        example_input: what the model is called with: a tuple is several arguments, a dict named ones.
+        threads: how many of the processors an engine may use; all by default. Parts that run in PyTorch use as many
+            as ``torch.set_num_threads`` says.
+        engine: use this one: ``native``, ``openvino`` or ``torch``.
+
+    ValueError for a model that cannot be exported, or in which there is nothing that a plan can hold.
+    """
+    threads = check_threads(threads)
+    check_engine(engine)
+    exported = export(model, example_input)
+    module, plans = cut(exported.module)
+    if not plans:
+        raise ValueError(
+            "model: has no convolution or linear layer that a plan can hold: of float32, with constant weights, and"
+            " convolutions of two dimensions"
+        )
+    engines = {}
+    for number, plan in enumerate(plans):
+        name = f"plan_{number}"
+        engines[name], run = choose(plan, threads, engine)
+        module.add_submodule(name, _Part(run))
+    return Compiled(
+        module, exported.inputs, exported.nested_inputs, exported.nested_outputs, engines, _whole(module, plans), plans
+    )
+
+
+class _Part(nn.Module):
+    """A plan's engine, where a graph calls it."""
+
+    def __init__(self, run: Engine) -> None:
+        super().__init__()
+        self._run = run
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return self._run(*inputs)
+
+
+def _whole(module: fx.GraphModule, plans: list[Plan]) -> Plan | None:
+    """The only plan, if it takes what the model takes and gives what the model gives."""
+    nodes = list(module.graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    call = nodes[len(inputs)]
+    items = nodes[len(inputs) + 1 : -1]
+    if call.op != "call_module" or list(call.args) != inputs or any(item.args[0] is not call for item in items):
+        return None
+    given = nodes[-1].args[0]
+    if len(set(given)) != len(given) or set(given) != set(items):
+        return None
+    return replace(plans[0], outputs=tuple(plans[0].outputs[item.args[1]] for item in given))
