@@ -3,6 +3,7 @@
 from granet.account import ZeroCheck
 from granet.checkpoint import load, save
 from granet.clock import Clock
+from granet.deploy.compaction import Compaction, compact
 from granet.flop_counting import FlopsReport, TrainingFlops, flops
 from granet.methods import (
     DPF,
@@ -59,6 +60,7 @@ __all__ = [
     "VD",
     "Change",
     "Clock",
+    "Compaction",
     "Coverage",
     "DeepR",
     "FlopsReport",
@@ -86,6 +88,7 @@ __all__ = [
     "UpdateRecord",
     "Wanda",
     "ZeroCheck",
+    "compact",
     "create_method",
     "create_model",
     "flops",

@@ -51,6 +51,7 @@ def imported(path: Path) -> Iterator[str]:
     [
         ("Modules, from top to bottom", SOURCE),
         ("Inside the sparsifier", SOURCE / "sparsifier"),
+        ("Inside the channels", SOURCE / "channels"),
         ("Inside the net", SOURCE / "net"),
         ("Inside the weights", SOURCE / "weights"),
         ("Inside the kernels", SOURCE / "kernels"),

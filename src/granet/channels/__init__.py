@@ -1,6 +1,9 @@
 """Which channels of a model depend on which: for filter patterns, and for whatever makes a network smaller."""
 
+from granet.channels.constants import find_constants
+from granet.channels.coupling import Coupling, Read, couple
+from granet.channels.exported import Exported, export
 from granet.channels.silence import Flow
 from granet.channels.traced import trace_channels
 
-__all__ = ["Flow", "trace_channels"]
+__all__ = ["Coupling", "Exported", "Flow", "Read", "couple", "export", "find_constants", "trace_channels"]
