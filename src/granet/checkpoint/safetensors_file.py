@@ -47,9 +47,31 @@ DTYPES = {
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-VERSION = "1"
-LARGEST_HEADER = 1 << 16  # bytes; a row takes less than 100, and there is one for each dtype and two more
 _NO_DIGEST = "0" * 64
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of such files."""
+
+    name: str
+    """Its entry in the metadata, which is the version."""
+    version: str
+    writer: str
+    """What writes such files, for errors."""
+    others: str
+    """What is said of other safetensors files."""
+    largest_header: int
+    """Bytes."""
+
+
+PACKED = Format(
+    name="granet",
+    version="1",
+    writer="granet.save",
+    others="is a plain safetensors file, not a packed one of granet.save; safetensors.torch.load_file reads it",
+    largest_header=1 << 16,  # a row takes less than 100, and there is one for each dtype and two more
+)
 
 
 @dataclass(frozen=True)
@@ -73,15 +95,18 @@ class Header:
     rows: dict[str, Row]
     digest: str
     text: bytes
+    metadata: dict[str, Any]
 
 
-def write_file(path: Path, rows: Mapping[str, Sequence[Tensor]]) -> None:
-    """Write rows, whole or not at all; the same content gives the same bytes.
+def write_file(
+    path: Path, rows: Mapping[str, Sequence[Tensor]], format: Format = PACKED, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write rows and more metadata, whole or not at all; the same content gives the same bytes.
 
     A row is the elements of its contiguous CPU tensors, one after the other: one tensor at least, all of one dtype.
     """
     names = sorted(rows, key=lambda name: (-rows[name][0].element_size(), name))  # so all are aligned
-    header: dict[str, Any] = {"__metadata__": {"sha256": _NO_DIGEST, "granet": VERSION}}
+    header: dict[str, Any] = {"__metadata__": {"sha256": _NO_DIGEST, format.name: format.version, **(metadata or {})}}
     end = 0
     for name in names:
         begin, end = end, end + sum(part.nbytes for part in rows[name])
@@ -92,6 +117,8 @@ def write_file(path: Path, rows: Mapping[str, Sequence[Tensor]]) -> None:
         }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > format.largest_header:
+        raise ValueError(f"{path}: its header would take {len(text)} bytes, and may take {format.largest_header}")
     payload = [part.reshape(-1).view(torch.uint8).numpy().data for name in names for part in rows[name]]
     digest = _digest(text, payload)
     with atomic(path) as temporary, temporary.open("wb") as file:
@@ -100,23 +127,25 @@ def write_file(path: Path, rows: Mapping[str, Sequence[Tensor]]) -> None:
         file.writelines(payload)
 
 
-def read_header(file: BufferedReader) -> Header:
+def read_header(file: BufferedReader, format: Format = PACKED) -> Header:
     """The header of a file that :func:`write_file` wrote; nothing of the rows is read yet."""
     size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
+    first = file.read(8)
+    length = int.from_bytes(first, "little")
     if length > size - 8:
+        swapped = int.from_bytes(first, "big")
+        if swapped <= min(size - 8, format.largest_header) and file.read(swapped).rstrip().endswith(b"}"):
+            raise ValueError("is of another byte order: its numbers begin with their highest byte")
         raise ValueError("is not a safetensors file, or is cut short")
-    if length > LARGEST_HEADER:
-        raise ValueError(f"its header takes {length} bytes, one of granet.save at most {LARGEST_HEADER}")
+    if length > format.largest_header:
+        raise ValueError(f"its header takes {length} bytes, one of {format.writer} at most {format.largest_header}")
     text = file.read(length)
     content = parse_json(text, "header")
     metadata = content.pop("__metadata__", None)
-    if not isinstance(metadata, dict) or "granet" not in metadata:
-        raise ValueError(
-            "is a plain safetensors file, not a packed one of granet.save; safetensors.torch.load_file reads it"
-        )
-    if metadata["granet"] != VERSION:
-        raise ValueError(f"is of version {shown(metadata['granet'])}, this granet reads version {VERSION!r}")
+    if not isinstance(metadata, dict) or format.name not in metadata:
+        raise ValueError(format.others)
+    if metadata[format.name] != format.version:
+        raise ValueError(f"is of version {shown(metadata[format.name])}, this granet reads version {format.version!r}")
     digest = metadata.get("sha256")
     if not isinstance(digest, str):
         raise ValueError(f"its checksum {shown(digest)} must be a string")
@@ -128,7 +157,7 @@ def read_header(file: BufferedReader) -> Header:
         end = row.end
     if end != size - 8 - length:
         raise ValueError(f"its rows should take {end} bytes but {size - 8 - length} are there, so it is damaged")
-    return Header(rows, digest, text)
+    return Header(rows, digest, text, metadata)
 
 
 def read_bytes(file: BufferedReader, header: Header, name: str, most: int) -> bytes:
@@ -147,14 +176,19 @@ def read_rows(file: BufferedReader, header: Header) -> dict[str, Tensor]:
     file.seek(8 + len(header.text))
     if file.readinto(memoryview(payload)) != size:
         raise ValueError("changed while it was read")
-    text = header.text.replace(header.digest.encode(errors="replace"), _NO_DIGEST.encode(), 1)
-    if _digest(text, [memoryview(payload)[:size]]) != header.digest:
-        raise ValueError("is damaged: its SHA-256 is not the one written in it")
+    check_digest(header, memoryview(payload)[:size])
     whole = torch.frombuffer(payload, dtype=torch.uint8)
     rows = {name: whole[row.begin : row.end].view(row.dtype) for name, row in header.rows.items()}
     if any(row.dtype == torch.bool and bool((row.view(torch.uint8) > 1).any()) for row in rows.values()):
         raise ValueError("holds bytes that are neither 0 nor 1 as BOOL")
     return rows
+
+
+def check_digest(header: Header, payload: memoryview) -> None:
+    """ValueError unless the rows, which are these bytes, are as they were written."""
+    text = header.text.replace(header.digest.encode(errors="replace"), _NO_DIGEST.encode(), 1)
+    if _digest(text, [payload]) != header.digest:
+        raise ValueError("is damaged: its SHA-256 is not the one written in it")
 
 
 def parse_json(text: bytes, what: str) -> dict[str, Any]:

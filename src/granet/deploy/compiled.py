@@ -30,6 +30,7 @@ class Compiled:
         engines: dict[str, str],
         whole: Plan | None,
         plans: Sequence[Plan],
+        outside: Sequence[str] = (),
     ) -> None:
         self._run = run
         self._expected = [_Expected(number, leaf) for number, leaf in enumerate(example)]
@@ -40,6 +41,8 @@ class Compiled:
         self.whole = whole
         """The plan that the whole model is; None if a part of it runs in PyTorch."""
         self.plans = tuple(plans)
+        self.outside = tuple(outside)
+        """The operators that PyTorch runs, each once."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.keys() == set(self._names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import Any
 
@@ -42,9 +43,10 @@ def compile(model: nn.Module, example_input: Any, *, threads: int | None = None,
         name = f"plan_{number}"
         engines[name], run = choose(plan, threads, engine)
         module.add_submodule(name, _Part(run))
-    return Compiled(
-        module, exported.inputs, exported.nested_inputs, exported.nested_outputs, engines, _whole(module, plans), plans
-    )
+    called = [node.target for node in module.graph.nodes if node.op == "call_function"]
+    outside = list(dict.fromkeys(str(target) for target in called if target is not operator.getitem))
+    nested = exported.nested_inputs, exported.nested_outputs
+    return Compiled(module, exported.inputs, *nested, engines, _whole(module, plans), plans, outside)
 
 
 class _Part(nn.Module):

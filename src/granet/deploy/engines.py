@@ -33,6 +33,11 @@ def check_engine(engine: str | None) -> None:
         raise ValueError(f"engine={engine!r}: must be one of {', '.join(ENGINES)}")
 
 
+def engine_for(plan: Plan, threads: int, engine: str | None) -> tuple[str, Engine]:
+    name = engine or "torch"
+    return name, ENGINES[name](plan, threads)
+
+
 def choose(plan: Plan, threads: int, engine: str | None) -> tuple[str, Engine]:
     name = engine or "torch"
     return name, ENGINES[name](plan, threads)

@@ -195,6 +195,19 @@ class Plan:
             last[output] = len(self.ops)
         return tuple(last)
 
+    @cached_property
+    def memory(self) -> int:
+        """Bytes of the weights, zeros included, and of the values that are needed at once, at most."""
+        live, most = sum(math.prod(shape) for shape in self.inputs), 0
+        leave = [0] * (len(self.ops) + 1)
+        for value, last in enumerate(self.last_use):
+            leave[last] += math.prod(self.shapes[value])
+        for number, shape in enumerate(self.shapes[len(self.inputs) :]):
+            live += math.prod(shape)
+            most = max(most, live)
+            live -= leave[number]
+        return 4 * (most + sum(array.size for array in self.arrays))
+
 
 def sources(op: Op) -> tuple[int, ...]:
     """The values that it reads."""
