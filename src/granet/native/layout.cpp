@@ -1,0 +1,113 @@
+#include "layout.hpp"
+
+#include <algorithm>
+
+namespace granet {
+
+Format flat_format(const Shape &shape) {
+  Format format;
+  format.height = shape.height;
+  format.width = shape.width;
+  return format;
+}
+
+double work(const Kernels &kernels, const Format &format, int64_t images) {
+  const int64_t vectors = format.height * format.width, blocks = ceil_div(vectors, kernels.accumulators);
+  const double of_a_weight = 2.5; // to read it and to spread it over the lanes
+  return (static_cast<double>(vectors) + of_a_weight * static_cast<double>(blocks)) /
+         static_cast<double>(std::min<int64_t>(images, format.images()));
+}
+
+Format tiles_for(const Kernels &kernels, const Shape &shape, int64_t images, bool alone) {
+  Format best;
+  double least = 0;
+  int64_t border = 0;
+  for (int n = 1; n <= kernels.lanes && (n == 1 || n / 2 < images); n *= 2) {
+    const bool dots = shape.height == 1 && shape.width == 1;
+    const int most_along = dots && alone && n == kernels.lanes ? 8 : 1;
+    for (int along = 1; along <= most_along && (along == 1 || n * along / 2 < images); along *= 2)
+      for (int h = 1; h * n <= kernels.lanes && h <= shape.height; h++)
+        for (int w = 1; h * w * n <= kernels.lanes && w <= shape.width; w++) {
+          Format format;
+          format.lanes = kernels.lanes;
+          format.grid_n = n;
+          format.grid_h = h;
+          format.grid_w = w;
+          format.along = along;
+          format.height = ceil_div(shape.height, h);
+          format.width = dots ? along : ceil_div(shape.width, w);
+          const double cost = work(kernels, format, images);
+          const int64_t around = format.height + 2 + format.width;
+          const bool fewer = least == 0 || cost < least * (format.images() > best.images() ? 0.95 : 0.999);
+          // Equal: the smaller halo, then the wider tile.
+          const bool equal = !fewer && cost < least * 1.001 && format.images() == best.images();
+          if (fewer || (equal && (around < border || (around == border && format.width > best.width)))) {
+            best = format;
+            least = cost;
+            border = around;
+          }
+        }
+  }
+  return best;
+}
+
+bool find(const Format &f, const Shape &shape, int64_t y, int64_t x, int lane, Place &place) {
+  const int in_grid = lane / (f.grid_h * f.grid_w);
+  if (in_grid >= f.grid_n) return false;
+  if (f.along > 1) {
+    place = {int64_t{in_grid} * f.along + x, y, 0};
+    return y == 0 && x >= 0 && x < f.along;
+  }
+  place = {in_grid, (lane / f.grid_w % f.grid_h) * f.height + y, (lane % f.grid_w) * f.width + x};
+  return place.y >= 0 && place.y < shape.height && place.x >= 0 && place.x < shape.width;
+}
+
+int64_t index_of(const Format &f, const Place &p) {
+  const int64_t column = f.along > 1 ? p.image % f.along : p.x % f.width, n = p.image / f.along;
+  const int64_t lane = (n * f.grid_h + p.y / f.height) * f.grid_w + (f.along > 1 ? 0 : p.x / f.width);
+  return f.line(p.y % f.height, column) * f.lanes + lane;
+}
+
+uint32_t LaneTable::add(const std::vector<int32_t> &lanes) {
+  const auto step = static_cast<size_t>(lanes_);
+  for (size_t i = 0; i < values.size(); i += step)
+    if (std::equal(lanes.begin(), lanes.end(), values.begin() + static_cast<ptrdiff_t>(i)))
+      return static_cast<uint32_t>(i / step);
+  values.insert(values.end(), lanes.begin(), lanes.end());
+  return static_cast<uint32_t>(values.size() / step - 1);
+}
+
+Patches patches_for(const Format &f, const Shape &shape, bool clear) {
+  Patches patches;
+  LaneTable moves(f.lanes), masks(f.lanes);
+  std::vector<int32_t> from(static_cast<size_t>(f.lanes)), kept(static_cast<size_t>(f.lanes));
+  for (int64_t y = -f.top; y < f.height + f.bottom; y++)
+    for (int64_t x = -f.left; x < f.width + f.right; x++) {
+      const bool inside = y >= 0 && y < f.height && x >= 0 && x < f.width;
+      bool whole = true;
+      const int64_t line = f.line(y, x);
+      int64_t source = line;
+      for (int lane = 0; lane < f.lanes; lane++) {
+        Place place;
+        const bool there = find(f, shape, y, x, lane, place), used = lane < f.grid_n * f.grid_h * f.grid_w;
+        from[static_cast<size_t>(lane)] = lane;
+        kept[static_cast<size_t>(lane)] = there || (inside && !used) ? -1 : 0;
+        whole = whole && (there || !used);
+        if (there && !inside) { // the same vector for every lane: tiles are of one size
+          const int64_t index = index_of(f, place);
+          source = index / f.lanes;
+          from[static_cast<size_t>(lane)] = static_cast<int32_t>(index % f.lanes);
+        }
+      }
+      if (inside && (whole || !clear)) continue;
+      patches.list.push_back({static_cast<uint32_t>(line), static_cast<uint32_t>(source), moves.add(from),
+                              masks.add(kept)});
+    }
+  // Lanes that lie outside are cleared before others copy them.
+  std::stable_partition(patches.list.begin(), patches.list.end(), [](const Patch &p) { return p.to == p.from; });
+  patches.permutations = aligned_copy(moves.values);
+  patches.masks = aligned_copy(masks.values);
+  return patches;
+}
+
+} // namespace granet

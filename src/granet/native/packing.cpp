@@ -1,0 +1,151 @@
+#include "packing.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace granet {
+namespace {
+
+// Whether any output reads the map, not its padding, at this distance.
+bool meets(int64_t distance, int64_t stride, int64_t outputs, int64_t size) {
+  const int64_t first = distance >= 0 ? 0 : ceil_div(-distance, stride);
+  return first < outputs && first * stride + distance < size;
+}
+
+} // namespace
+
+std::vector<Tap> taps_of(const Conv &conv, const Shape &input, const Shape &output) {
+  std::vector<Tap> taps;
+  taps.reserve(conv.positions.size());
+  const int64_t in_group = conv.in_channels / conv.groups, out_group = conv.out_channels / conv.groups;
+  for (size_t i = 0; i < conv.positions.size(); i++) {
+    int64_t at = conv.positions[i];
+    const int64_t x = at % conv.kernel_w * conv.dilation_w - conv.padding_w;
+    at /= conv.kernel_w;
+    const int64_t y = at % conv.kernel_h * conv.dilation_h - conv.padding_h;
+    at /= conv.kernel_h;
+    const int64_t out = at / in_group, in = at % in_group + out / out_group * in_group;
+    if (meets(y, conv.stride_h, output.height, input.height) && meets(x, conv.stride_w, output.width, input.width))
+      taps.push_back({static_cast<uint32_t>(out), static_cast<uint32_t>(in), static_cast<int32_t>(y),
+                      static_cast<int32_t>(x), conv.values[i]});
+  }
+  return taps;
+}
+
+Reach reach_of(const std::vector<Tap> &taps) {
+  Reach reach;
+  for (const Tap &tap : taps) {
+    reach.top = std::max<int64_t>(reach.top, -tap.y);
+    reach.left = std::max<int64_t>(reach.left, -tap.x);
+    reach.bottom = std::max<int64_t>(reach.bottom, tap.y);
+    reach.right = std::max<int64_t>(reach.right, tap.x);
+  }
+  return reach;
+}
+
+Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, const Format &input, bool four,
+            int64_t slice, int shares) {
+  const int64_t slices = ceil_div(in_channels, slice), bytes = int64_t{4} * input.lanes;
+  require(static_cast<double>(slice) * static_cast<double>(input.channel()) * static_cast<double>(bytes) < 4294967296.0,
+          "a slice of " + std::to_string(slice) + " channels is too large", GRANET_UNSUPPORTED);
+  const auto offset = [&](const Tap &tap) {
+    return static_cast<uint32_t>(((tap.in % slice) * input.channel() + input.line(tap.y, tap.x)) * bytes);
+  };
+  // Units of output channels, one or four, and the taps of each in each slice (taps are sorted by both already).
+  struct Unit {
+    uint32_t channel, rows;
+    size_t begin, end; // of taps
+    size_t count() const { return end - begin; }
+  };
+  std::vector<Unit> units;
+  for (uint32_t c = 0, i = 0; c < out_channels;) {
+    const uint32_t rows = four && c + 4 <= out_channels ? 4 : 1;
+    Unit unit{c, rows, i, i};
+    while (unit.end < taps.size() && taps[unit.end].out < c + rows) unit.end++;
+    i = static_cast<uint32_t>(unit.end);
+    c += rows;
+    units.push_back(unit);
+  }
+  // The heaviest first, each to the group that has least.
+  std::vector<size_t> order(units.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return units[a].count() > units[b].count(); });
+  std::vector<std::vector<size_t>> dealt(static_cast<size_t>(shares));
+  std::vector<size_t> load(dealt.size());
+  for (size_t unit : order) {
+    const size_t least = static_cast<size_t>(std::min_element(load.begin(), load.end()) - load.begin());
+    dealt[least].push_back(unit);
+    load[least] += units[unit].count() + 4;
+  }
+
+  Packed packed;
+  std::vector<Entry<4>> of_four;
+  std::vector<Entry<1>> of_one;
+  const auto emit = [&](const Unit &unit, const Tap *tap, const Tap *end) {
+    const size_t before = unit.rows > 1 ? of_four.size() : of_one.size();
+    for (const Tap *last = nullptr; tap != end; last = tap++) {
+      if (unit.rows == 1) {
+        of_one.push_back({offset(*tap), {tap->value}});
+        continue;
+      }
+      if (!last || last->in != tap->in || last->y != tap->y || last->x != tap->x) of_four.push_back({offset(*tap), {}});
+      of_four.back().value[tap->out - unit.channel] = tap->value;
+    }
+    const size_t after = unit.rows > 1 ? of_four.size() : of_one.size();
+    require(after < 4294967295u, "a layer of this many weights is too large", GRANET_UNSUPPORTED);
+    return Row{unit.channel, static_cast<uint32_t>(before), static_cast<uint32_t>(after - before), 0};
+  };
+  struct Part { // of a unit, in a slice
+    size_t unit, begin, end;
+    uint32_t flags;
+  };
+  for (auto &mine : dealt) {
+    std::sort(mine.begin(), mine.end());
+    Group group;
+    std::vector<std::vector<Part>> parts(static_cast<size_t>(slices));
+    for (size_t number : mine) {
+      const Unit &unit = units[number];
+      for (uint32_t r = 0; r < unit.rows; r++) group.channels.push_back(unit.channel + r);
+      if (unit.rows > 1)
+        std::sort(taps.begin() + static_cast<ptrdiff_t>(unit.begin), taps.begin() + static_cast<ptrdiff_t>(unit.end),
+                  [](const Tap &a, const Tap &b) { return std::tie(a.in, a.y, a.x) < std::tie(b.in, b.y, b.x); });
+      uint32_t flags = row_begins;
+      size_t at = unit.begin;
+      do {
+        const int64_t of_part = at < unit.end ? taps[at].in / slice : 0;
+        const size_t begin = at;
+        while (at < unit.end && taps[at].in / slice == of_part) at++;
+        parts[static_cast<size_t>(of_part)].push_back({number, begin, at, flags | (at == unit.end ? row_ends : 0u)});
+        flags = 0;
+      } while (at < unit.end);
+    }
+    for (int64_t s = 0; s < slices; s++) {
+      auto &of_slice = parts[static_cast<size_t>(s)];
+      if (of_slice.empty()) continue;
+      // The longest first: the processor foresees where loops end that are as long as the one before.
+      std::stable_sort(of_slice.begin(), of_slice.end(),
+                       [](const Part &a, const Part &b) { return a.end - a.begin > b.end - b.begin; });
+      Slice made{static_cast<ptrdiff_t>(s * slice * input.channel() * bytes), packed.four.size(), 0, packed.one.size(),
+                 0};
+      for (const Part &part : of_slice) {
+        const Unit &unit = units[part.unit];
+        Row row = emit(unit, taps.data() + part.begin, taps.data() + part.end);
+        row.flags = part.flags;
+        (unit.rows > 1 ? packed.four : packed.one).push_back(row);
+        (unit.rows > 1 ? made.four_count : made.one_count)++;
+      }
+      group.slices.push_back(made);
+    }
+    packed.groups.push_back(std::move(group));
+  }
+  packed.of_four = aligned<Entry<4>>(of_four.size());
+  packed.of_one = aligned<Entry<1>>(of_one.size());
+  std::copy(of_four.begin(), of_four.end(), packed.of_four.get());
+  std::copy(of_one.begin(), of_one.end(), packed.of_one.get());
+  packed.bytes = static_cast<int64_t>(of_four.size() * sizeof(Entry<4>) + of_one.size() * sizeof(Entry<1>) +
+                                      (packed.four.size() + packed.one.size()) * sizeof(Row));
+  return packed;
+}
+
+} // namespace granet

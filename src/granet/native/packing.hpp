@@ -1,0 +1,50 @@
+// Weights in the form that the kernels want. Where a weight lies in its layer, and what a kernel makes of it, are apart:
+// any pass over the same entries (of gradients too) can be packed from a list of taps.
+#pragma once
+#include "aligned.hpp"
+#include "layout.hpp"
+
+namespace granet {
+
+// A weight that is not zero: which output channel it adds to, and which input channel, how far away, it reads.
+struct Tap {
+  uint32_t out, in;
+  int32_t y, x; // from stride * the output's place
+  float value;
+};
+
+// How far taps reach from an output's place.
+struct Reach {
+  int64_t top = 0, left = 0, bottom = 0, right = 0;
+};
+
+// Taps that read padding alone are left out.
+std::vector<Tap> taps_of(const Conv &conv, const Shape &input, const Shape &output);
+Reach reach_of(const std::vector<Tap> &taps);
+
+// The rows of one slice of input channels: those of four output channels, and of one.
+struct Slice {
+  ptrdiff_t input; // bytes to its first channel
+  size_t four, four_count, one, one_count;
+};
+
+// What a thread computes: its output channels, slice by slice.
+struct Group {
+  std::vector<Slice> slices;
+  std::vector<uint32_t> channels;
+};
+
+struct Packed {
+  std::vector<Group> groups;
+  std::vector<Row> four, one;
+  Aligned<Entry<4>> of_four;
+  Aligned<Entry<1>> of_one;
+  int64_t bytes = 0;
+};
+
+// `four`: whether output channels are computed four at a time, with the weights that any of them has.
+// Channels are dealt to `shares` groups, each of about as many weights.
+Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, const Format &input, bool four,
+            int64_t slice, int shares);
+
+} // namespace granet

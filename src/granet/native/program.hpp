@@ -1,0 +1,99 @@
+// A finished plan: steps on buffers of known layouts, in memory that is divided once.
+#pragma once
+#include "layout.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace granet {
+
+struct Buffer {
+  Shape shape;
+  Format format;
+  bool clear = false; // what lies outside the map, but within its tiles, must be zero
+  int input = -1, output = -1; // the caller's array with this number
+  int same_as = -1;            // the buffer whose memory this one is
+  int first = -1, last = -1;   // steps between which it is needed
+  bool kept = false;           // for all images of a chunk: made and read in different segments
+  int64_t offset = 0;          // floats
+};
+
+// Which part of a step is to be done: one thread's.
+struct Share {
+  int index, count;
+  int64_t begin(int64_t of) const { return of * index / count; }
+  int64_t end(int64_t of) const { return of * (index + 1) / count; }
+};
+
+class Program;
+
+// Where a run's numbers are: those of a chunk of images, from `image` on.
+struct Frame {
+  const Program &program;
+  float *memory;
+  const float *const *inputs;
+  float *const *outputs;
+  int64_t image, valid;
+  float *at(int buffer, int64_t block) const;
+};
+
+class Step {
+public:
+  virtual ~Step() = default;
+  virtual const char *kind() const = 0;
+  // What it reads around its inputs' tiles: called before buffers are placed.
+  virtual void demand(Program &) {}
+  virtual void prepare(const Program &) {}
+  virtual void run(const Frame &, int64_t block, Share) const = 0;
+  virtual std::string text(const Program &) const;
+  virtual int64_t weights() const { return 0; }
+  virtual int64_t multiply_adds() const { return 0; }
+  virtual int64_t bytes() const { return 0; }
+  virtual std::vector<granet_choice> choices(const Program &) const { return {}; }
+  virtual granet_choice chosen() const { return {}; }
+  virtual void choose(const Program &, const granet_choice &);
+
+  int input = -1, other = -1, output = -1, node = -1;
+  int images = 1; // of a block
+};
+
+struct Segment {
+  size_t begin, end; // steps that have blocks of as many images
+  int images;
+};
+
+class Program {
+public:
+  Program(const Graph &graph, const Kernels &kernels);
+  void run(const Frame &frame, Share share, void (*wait)(void *), void *barrier) const;
+  int64_t chunks() const { return ceil_div(batch, chunk); }
+  int64_t valid(int64_t number) const { return std::min(chunk, batch - number * chunk); }
+  const Buffer &root(int buffer) const;
+  int add_buffer(Buffer buffer);
+
+  const Kernels &kernels;
+  const int64_t batch, threads;
+  int64_t chunk = 1;   // images that are computed together
+  int shares = 1;      // how many threads compute a chunk
+  int64_t memory = 0;  // floats, of a chunk
+  std::vector<Buffer> buffers;
+  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<Segment> segments;
+
+private:
+  void divide();
+  void place();
+};
+
+// lower.cpp: the steps of a graph, and the tiles of their buffers.
+void lower(const Graph &graph, Program &program);
+
+// Steps, each in a file of its own.
+std::unique_ptr<Step> make_conv(const Node &node);
+std::unique_ptr<Step> make_dot(const Node &node);
+std::unique_ptr<Step> make_pool(const Node &node);
+std::unique_ptr<Step> make_global_pool(const Node &node);
+std::unique_ptr<Step> make_add(const Node &node);
+std::unique_ptr<Step> make_relayout(int64_t step_h, int64_t step_w);
+
+} // namespace granet

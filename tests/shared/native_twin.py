@@ -1,0 +1,116 @@
+"""A plan, and the same computed by PyTorch in double precision beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from granet.native import NativePlan
+
+Pair = tuple[int, int]
+
+
+class Twin:
+    def __init__(self, batch: int, threads: int = 1, isa: str | None = None, seed: int = 0) -> None:
+        self.plan = NativePlan(batch, threads, isa)
+        self.random = np.random.default_rng(seed)
+        self.batch = batch
+        self.values: dict[int, torch.Tensor] = {}
+        self.given: list[np.ndarray[Any, Any]] = []
+        self.outputs: list[int] = []
+
+    def input(self, channels: int, height: int = 1, width: int = 1) -> int:
+        value = self.plan.input(channels, height, width)
+        self.given.append(self.random.standard_normal((self.batch, channels, height, width), dtype=np.float32))
+        self.values[value] = torch.from_numpy(self.given[-1]).double()
+        return value
+
+    def weights(self, shape: tuple[int, ...], density: float) -> Any:
+        dense = self.random.standard_normal(shape, dtype=np.float32)
+        dense[self.random.random(shape) >= density] = 0
+        at = np.flatnonzero(dense).astype(np.uint32)
+        return at, dense.ravel()[at], torch.from_numpy(dense).double()
+
+    def conv(
+        self,
+        input: int,
+        outs: int,
+        kernel: Pair,
+        density: float = 0.3,
+        *,
+        bias: bool = True,
+        groups: int = 1,
+        residual: int | None = None,
+        relu: bool = False,
+        **geometry: Pair,
+    ) -> int:
+        x = self.values[input]
+        at, of, dense = self.weights((outs, x.shape[1] // groups, *kernel), density)
+        plus = self.random.standard_normal(outs, dtype=np.float32) if bias else None
+        value = self.plan.conv(
+            input, outs, kernel, at, of, plus, groups=groups, residual=residual, relu=relu, **geometry
+        )
+        y = F.conv2d(x, dense, None if plus is None else torch.from_numpy(plus).double(), groups=groups, **geometry)
+        return self.keep(value, y if residual is None else y + self.values[residual], relu)
+
+    def linear(
+        self, input: int, outs: int, density: float = 0.3, *, residual: int | None = None, relu: bool = False
+    ) -> int:
+        x = self.values[input]
+        at, of, dense = self.weights((outs, x.shape[1]), density)
+        plus = self.random.standard_normal(outs, dtype=np.float32)
+        value = self.plan.linear(input, outs, at, of, plus, residual=residual, relu=relu)
+        y = F.conv2d(x, dense[:, :, None, None], torch.from_numpy(plus).double())
+        return self.keep(value, y if residual is None else y + self.values[residual], relu)
+
+    def max_pool(self, input: int, kernel: Pair, stride: Pair, padding: Pair = (0, 0)) -> int:
+        value = self.plan.max_pool(input, kernel, stride, padding)
+        return self.keep(value, F.max_pool2d(self.values[input], kernel, stride, padding))
+
+    def average_pool(self, input: int, kernel: Pair, stride: Pair, padding: Pair, count_padding: bool) -> int:
+        value = self.plan.average_pool(input, kernel, stride, padding, count_padding)
+        return self.keep(
+            value, F.avg_pool2d(self.values[input], kernel, stride, padding, count_include_pad=count_padding)
+        )
+
+    def global_pool(self, input: int, kind: str = "average") -> int:
+        x = self.values[input]
+        return self.keep(
+            self.plan.global_pool(input, kind),
+            x.mean((2, 3), keepdim=True) if kind == "average" else x.amax((2, 3), keepdim=True),
+        )
+
+    def add(self, left: int, right: int, relu: bool = False) -> int:
+        return self.keep(self.plan.add(left, right, relu), self.values[left] + self.values[right], relu)
+
+    def relu(self, input: int) -> int:
+        return self.keep(self.plan.relu(input), self.values[input], True)
+
+    def flatten(self, input: int) -> int:
+        return self.keep(self.plan.flatten(input), self.values[input].reshape(self.batch, -1, 1, 1))
+
+    def keep(self, value: int, result: torch.Tensor, relu: bool = False) -> int:
+        self.values[value] = F.relu(result) if relu else result
+        assert self.plan.shape(value) == tuple(result.shape[1:])
+        return value
+
+    def output(self, *values: int) -> None:
+        for value in values:
+            self.plan.output(value)
+            self.outputs.append(value)
+
+    def finish(self, *outputs: int) -> None:
+        self.output(*outputs)
+        self.plan.finish()
+
+    def error(self) -> float:
+        """The largest difference of any output, by its largest number."""
+        found = self.plan.run(self.given)
+        return max(
+            float((torch.from_numpy(one).double() - self.values[value]).abs().max())
+            / max(float(self.values[value].abs().max()), 1e-3)
+            for one, value in zip(found, self.outputs, strict=True)
+        )
