@@ -31,6 +31,7 @@ def prune(
     batches: Iterable[Batch] | None = None,
     loss: Loss | None = None,
     trained: Mapping[str, Any] | None = None,
+    example: Any = None,
 ) -> dict[str, Tensor]:
     """Prune ``model`` in place, once, and return the masks: name to bool tensor, True where the weight is active.
 
@@ -62,7 +63,7 @@ def prune(
     check_free(layers)
     if surprise := coverage_of(model, layers, include, exclude).surprise:
         warnings.warn(f"granet: {surprise}", stacklevel=2)
-    followers = find_followers(model, layers, None) if method.pattern == "filter" else Followers(layers)
+    followers = find_followers(model, layers, None, example) if method.pattern == "filter" else Followers(layers)
     net = make_net(layers, floor, method.pattern, method.sparsity)
     choose_masks(method, net, Probe(method_name(method), model, layers, batches, loss, trained))
     followers.hold("readers")

@@ -3,7 +3,8 @@
 from granet.channels.constants import find_constants
 from granet.channels.coupling import Coupling, Read, couple
 from granet.channels.exported import Exported, export
+from granet.channels.lifted import lift
 from granet.channels.silence import Flow
 from granet.channels.traced import trace_channels
 
-__all__ = ["Coupling", "Exported", "Flow", "Read", "couple", "export", "find_constants", "trace_channels"]
+__all__ = ["Coupling", "Exported", "Flow", "Read", "couple", "export", "find_constants", "lift", "trace_channels"]

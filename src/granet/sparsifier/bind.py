@@ -34,6 +34,7 @@ def sparsify(
     loss: Loss | None = None,
     trained: Mapping[str, Any] | None = None,
     state: Mapping[str, Any] | None = None,
+    example: Any = None,
 ) -> Sparsifier:
     """Train ``model`` sparsely with ``method`` from now on; the training loop stays as it is.
 
@@ -54,6 +55,8 @@ def sparsify(
             for ``lth``, which begins with the model's values under the masks of the run.
         state: :meth:`Sparsifier.state_dict` of a training to go on with. Its masks are taken instead of first ones, and
             nothing is written into weights, so that model and optimizer may be loaded before or after this.
+        example: an input, for whole filters of a model that cannot be traced without: several arguments in a tuple,
+            named ones in a dict. The model is exported with it.
     """
     seed, floor = check_asked(model, method, seed, floor)
     if not isinstance(optimizer, Optimizer):
@@ -66,7 +69,7 @@ def sparsify(
     layers = find_layers(model, include, exclude, seed, also=also)
     check_values(layers)
     clock = Clock(0, total_steps, steps_per_epoch)
-    followers = find_followers(model, layers, optimizer) if method.pattern == "filter" else Followers(layers)
+    followers = find_followers(model, layers, optimizer, example) if method.pattern == "filter" else Followers(layers)
     probe = Probe(method_name(method), model, layers, batches, loss, trained)
     coverage = coverage_of(model, layers, include, exclude)
     sparsifier = Sparsifier(layers, optimizer, method, clock, floor, probe, followers, state, coverage)

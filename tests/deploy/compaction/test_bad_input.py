@@ -23,6 +23,11 @@ def refusal(model: object, example: object) -> str:
     return line
 
 
+def test_a_multiple_of_nothing() -> None:
+    with pytest.raises(ValueError, match=r"^multiple_of=0: must be a whole number, 1 or more$"):
+        granet.compact(network(), X, multiple_of=0)
+
+
 def test_no_model() -> None:
     assert refusal("resnet50", X) == "model=str: must be a torch.nn.Module"
 

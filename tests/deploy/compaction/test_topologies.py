@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import granet
 from smaller import Model, compacted, kill, run, shaken, shapes
 
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -375,3 +376,12 @@ def test_a_parameter_that_is_added_or_multiplied_is_cut_too() -> None:
     silent(model, {"a.weight": [1, 2]})
     model.scale.data[4] = 0
     assert shapes(compacted(model, IMAGES, MORE), "a.weight", "scale") == [(3, 3, 3, 3), (3,)]
+
+
+def test_widths_that_are_multiples() -> None:
+    """Filters that do nothing stay until widths are round, and the outputs are the same."""
+    model = shaken(nn.Sequential(conv(3, 16), nn.BatchNorm2d(16), nn.ReLU(), conv(16, 12), nn.ReLU(), conv(12, 2, 1)))
+    kill(model, {"0.weight": range(10), "3.weight": [0]})
+    small = granet.compact(model, IMAGES, multiple_of=4, tell=None)
+    assert shapes(small, "0.weight", "3.weight", "5.weight") == [(8, 3, 3, 3), (12, 8, 3, 3), (2, 12, 1, 1)]
+    torch.testing.assert_close(run(small, MORE), run(model, MORE))

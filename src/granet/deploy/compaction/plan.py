@@ -75,8 +75,14 @@ class Plan:
 
 class Planner:
     def __init__(
-        self, model: Exported, modules: dict[str, nn.Module], constants: dict[fx.Node, State], coupling: Coupling
+        self,
+        model: Exported,
+        modules: dict[str, nn.Module],
+        constants: dict[fx.Node, State],
+        coupling: Coupling,
+        multiple_of: int = 1,
     ) -> None:
+        self._multiple_of = multiple_of
         self._model, self._coupling, self._constants = model, coupling, constants
         self._root, self._pinned = coupling.labels.groups()
         self._axes = list(
@@ -105,6 +111,7 @@ class Planner:
             needed[last] = True
             why[last] = "a layer keeps one"
             self._grow(needed, why)
+        self._round_up(needed, why)
         stays = needed[self._root]
         if not frozen:
             self._free = stays
@@ -124,6 +131,21 @@ class Planner:
                     growing = True
                     why.update(dict.fromkeys(roots[~needed[roots]].tolist(), reader.why))
                     needed[roots] = True
+
+    def _round_up(self, needed: Tensor, why: dict[int, str]) -> None:
+        """Keep more, until the widths of all parameters are round or nothing is gone of them.
+
+        What is kept so needs nothing: it is a constant made by zeros, or what it puts out is read by zeros.
+        """
+        axes = [axis for axes in self._coupling.tensors.values() for axis in axes if axis is not None]
+        growing = self._multiple_of > 1
+        while growing:
+            growing = False
+            for roots in (self._root[axis] for axis in axes):
+                while int(needed[roots].sum()) % self._multiple_of and not needed[roots].all():
+                    root = int(roots[~needed[roots]][0])
+                    needed[root] = growing = True
+                    why[root] = f"widths are multiples of {self._multiple_of}"
 
     def _written(self, stays: Tensor, why: dict[int, str]) -> Plan:
         kept: dict[str, tuple[Tensor | None, ...]] = {}

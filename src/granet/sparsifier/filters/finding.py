@@ -5,22 +5,25 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from granet.channels import trace_channels
+from granet.channels import export, lift, trace_channels
 from granet.hidden import groups_of
 from granet.names import plain_name, unwrapped
 from granet.sparsifier.filters.followers import Followers, Reader, filters_left
 from granet.weights import Follower, SparseLayer, weights_in
 
 
-def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer | None) -> Followers:
+def find_followers(
+    model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer | None, example: Any = None
+) -> Followers:
     """Find biases by the module that owns a weight, all else by tracing the model; warn of what cannot be held.
 
-    Without an optimizer all that is in the model can be: nothing trains it.
+    Without an optimizer all that is in the model can be: nothing trains it. With an example the model is exported.
     """
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     trained = set(model.parameters() if optimizer is None else groups_of(optimizer))
@@ -34,7 +37,7 @@ def find_followers(model: nn.Module, layers: Sequence[SparseLayer], optimizer: O
             # If its weight is tied to a transposed one, the filters may be its inputs.
             if filters is not None and orientation == filters.identity.orientation:
                 _lead(followers, filters, name, module, _bias_of(short), names, trained)
-    graph = _traced(model)
+    graph = _traced(model) if example is None else lift(export(model, example), modules)
     if graph is not None:
         for leader, name, norm in _norms_behind(followers.leaders, graph, modules):
             followers.norms.append((leader, norm))
@@ -62,7 +65,7 @@ def _traced(model: nn.Module) -> fx.Graph | None:
         _warn(
             f"{type(model).__name__} cannot be traced: its forward {why}; so only what needs no trace is held at zero, "
             "the dropped filters and their own biases: batch norms still add their bias to these, and later layers "
-            "keep their weights for them"
+            "keep their weights for them; example= may help, with which the model is exported"
         )
         return None
 
