@@ -10,12 +10,17 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 import granet
 from granet.cli import main
 from granet.training import Recipe
+from refusals import Commands
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(main, tmp_path, monkeypatch, capsys)
 
 
 def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -85,7 +90,7 @@ def test_options_reach_the_recipe_and_a_finished_run_is_not_repeated(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "field"),
+    ("arguments", "subject"),
     [
         ("--sparsity 1.0", "sparsity=1.0"),
         ("--sparsity -0.1", "sparsity=-0.1"),
@@ -97,33 +102,18 @@ def test_options_reach_the_recipe_and_a_finished_run_is_not_repeated(tmp_path: P
         ("--every often", "every='often'"),
         ("--epochs 0", "epochs=0"),
         ("--batch-size 2000", "batch_size=2000"),
-        ("--lr 0", "lr=0"),
+        ("--lr 0", "lr=0.0"),
         ("--device tpu9", "device='tpu9'"),
         ("--device hpu", "device='hpu'"),  # torch looks for a module of that name
         ("--method dense --device meta", "device='meta'"),
-        ("--threads 0", "threads=0: must be from 1 to 1024"),
-        ("--threads -1", "threads=-1: must be from 1 to 1024"),
-        ("--threads 1025", "threads=1025: must be from 1 to 1024"),
-        ("--threads 99999999999", "threads=99999999999: must be from 1 to 1024"),
-        ("--data digit", "digit"),
-        ("--model resnet21", "resnet21"),
+        *((f"--threads {number}", f"threads={number}") for number in (0, -1, 1025, 99999999999)),
+        ("--data digit", "data='digit'"),
+        ("--model resnet21", "model='resnet21'"),
     ],
 )
-def test_wrong_values_one_line_exit_2_no_folder(
-    arguments: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_values_one_line_exit_2_no_folder(arguments: str, subject: str, refused: Commands) -> None:
     """In this process, to be quick; one of them as a real process below."""
-    monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    try:
-        with pytest.raises(SystemExit) as stop:
-            main(["train", *arguments.split()])
-    finally:
-        torch.set_num_threads(threads)
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert field in message and message.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    refused(f"train {arguments}", subject)
 
 
 @pytest.mark.parametrize(
@@ -138,30 +128,15 @@ def test_wrong_values_one_line_exit_2_no_folder(
         ([""], "granet"),
     ],
 )
-def test_an_empty_argument_is_refused(
-    arguments: list[str],
-    where: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_empty_argument_is_refused(arguments: list[str], where: str, refused: Commands) -> None:
     """As a path it would be the current folder."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    assert capsys.readouterr().err == f"granet: '' after {where}: must not be empty\n"
-    assert list(tmp_path.iterdir()) == []
+    refused(arguments, f"'' after {where}")
 
 
-def test_none_is_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_none_is_no_value(refused: Commands, capsys: pytest.CaptureFixture[str]) -> None:
     """It would be the default, which is not what somebody asks for who gives an option."""
-    monkeypatch.chdir(tmp_path)
     for arguments in ("train --epochs 1 --seed None", "train --epochs 1 --method None", "report runs --out None"):
-        with pytest.raises(SystemExit) as stop:
-            main(arguments.split())
-        assert stop.value.code == 2 and "'None'" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+        refused(arguments, None, ..., "'None'")
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     assert "None}" not in capsys.readouterr().out

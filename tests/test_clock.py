@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from examples import examples
 from granet import Clock, GraNet, RigL
 from granet.clock import share_as_text
+from refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -74,44 +75,42 @@ def test_every_decimal_fraction_is_exact(hundredths: int, unit: int) -> None:
     "time", ["", "30", "ep", "30 ep", "-1ep", "-5%", "1e3", "30epochs", "5.ep", ".5ep", " 50%", "nan%", "50%%", "50%\n"]
 )
 def test_a_time_that_is_none_is_refused(time: str) -> None:
-    with pytest.raises(ValueError, match="end=") as error:
+    with refused("end", time, "'30ep'"):
         Clock(0, 1000, 10).steps(time, "end")
-    assert repr(time) in str(error.value)
-    assert "'30ep'" in str(error.value)
 
 
 @pytest.mark.parametrize("time", [None, 1.5, -0.1, 10.0, math.nan, math.inf, True, False, (3,)])
 def test_a_time_of_another_type_is_refused(time: object) -> None:
-    with pytest.raises(ValueError, match="every="):
+    with refused("every", time):
         Clock(0, 1000, 10).steps(time, "every")  # type: ignore[arg-type]
 
 
 def test_a_negative_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="start=-1: must not be negative"):
+    with refused("start", -1):
         Clock(0).steps(-1, "start")
 
 
 def test_more_than_all_of_training_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"end='100\.5%': must be at most '100%'"):
+    with refused("end", "100.5%", "'100%'"):
         Clock(0, 1000).steps("100.5%", "end")
 
 
 def test_epochs_need_the_length_of_an_epoch() -> None:
-    with pytest.raises(ValueError, match=r"end='3ep'.*steps_per_epoch"):
+    with refused("end", "3ep"):
         Clock(0, total_steps=1000).steps("3ep", "end")
 
 
 def test_a_share_needs_the_length_of_training() -> None:
-    with pytest.raises(ValueError, match=r"total_steps=None: end needs"):
+    with refused("total_steps", None):
         Clock(0, steps_per_epoch=10).steps("50%", "end")
-    with pytest.raises(ValueError, match="total_steps=None"):
+    with refused("total_steps", None):
         _ = Clock(5).progress
 
 
 @pytest.mark.parametrize("name", ["total_steps", "steps_per_epoch"])
 @pytest.mark.parametrize("value", [0, -3, 2.5, 10.0, "10", True])
 def test_lengths_are_positive_whole_numbers(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+    with refused(name, value):
         Clock(0, **{name: value})  # type: ignore[arg-type]
 
 

@@ -17,6 +17,7 @@ from examples import examples
 from granet.distributions import ErdosRenyi, Uniform, counts, distribution, kept, least
 from granet.models import create_model
 from granet.weights import find_layers
+from refusals import refused
 
 ERK = distribution("erk")
 Shape = tuple[int, ...]
@@ -160,9 +161,9 @@ def test_er_ignores_the_kernel_and_erk_does_not() -> None:
     assert erk[0] / erk[1] == pytest.approx((56 / 5400) / (52 / 600))
 
 
-@pytest.mark.parametrize(("name", "told"), [("ERK", "'ERK'"), (["erk"], r"\['erk'\]"), (None, "None")])
-def test_unknown_distribution(name: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=f"distribution={told}: must be one of uniform, er, erk"):
+@pytest.mark.parametrize("name", ["ERK", ["erk"], None])
+def test_unknown_distribution(name: Any) -> None:
+    with refused("distribution", name, "uniform, er, erk"):
         distribution(name)
 
 
@@ -208,18 +209,18 @@ def test_exemptions_conserve_the_total(shapes: list[Shape], density: float, last
 
 def test_the_last_layer_is_held_when_the_dense_first_one_makes_it_too_thin() -> None:
     """The whole may be denser than 0.2 while what the first layer leaves to the others is not."""
-    densities = Uniform(last_density=0.2, dense_first=True)([(100,), (800,), (100,)], 0.25)
+    densities = Uniform(last_density=0.0, dense_first=True)([(100,), (800,), (100,)], 0.25)
     assert densities == pytest.approx([1.0, 130 / 800, 0.2])
 
 
 def test_a_layer_that_is_first_and_last_is_exempt_from_nothing() -> None:
-    assert Uniform(last_density=0.2, dense_first=True)([(100,)], 0.1) == pytest.approx([0.1])
+    assert Uniform(last_density=0.0, dense_first=True)([(100,)], 0.1) == pytest.approx([0.1])
 
 
 def test_a_budget_below_the_exemptions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"dense_first=True: .* exceed the 0\.1 of all weights"):
+    with refused("last_density=0.0, dense_first", True, "0.1"):
         Uniform(dense_first=True)([(50,), (50,)], 0.1)
-    with pytest.raises(ValueError, match=r"dense_first=True: .* exceed the 0\.5 of all weights"):
+    with refused("last_density=0.0, dense_first", True, "0.5"):
         Uniform(dense_first=True)([(50,), (50,)], 0.5)  # nothing is left for the other layer
 
 
@@ -309,5 +310,5 @@ def test_whole_quanta_are_as_near_to_the_total_as_one_more_or_less_brings_them(d
 
 @pytest.mark.parametrize("total", [1, 31])
 def test_a_total_that_cannot_be_is_refused(total: int) -> None:
-    with pytest.raises(ValueError, match=f"total={total}: must lie between 6 .floor=3 per layer. and 30"):
+    with refused("total", total, "6 (floor=3 per layer) and 30"):
         counts([(10,), (20,)], [0.5, 0.5], total, floor=3)

@@ -10,6 +10,7 @@ import pytest
 from safetensors import SafetensorError
 
 from granet.files import DISK_ERRORS, atomic, make_folder, parse_json, read_json, read_toml, write_text, writing_to
+from refusals import refused
 
 
 def test_a_read_only_disk_is_what_the_error_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +144,7 @@ def test_json_that_is_no_file_is_named(tmp_path: Path) -> None:
 
 
 def test_json_that_is_nested_without_end_is_damaged() -> None:
-    with pytest.raises(ValueError, match=r"^summary\.json: is damaged or of another version of granet"):
+    with refused(Path("summary.json")):
         parse_json("summary.json", b"[" * 200_000, dict)
 
 

@@ -145,9 +145,3 @@ def test_granet_prunes_by_lamp_and_drops_by_magnitude() -> None:
     by_hand.commit().write_masks()
     assert [layer.mask.tolist() for layer in net.layers] == [layer.mask.tolist() for layer in by_hand.layers]
     assert int(net.regrown) == sum(math.ceil(0.4 * layer.active) for layer in net.layers)
-
-
-@pytest.mark.parametrize("method", [GMP, GraNet])
-def test_an_unknown_score_is_refused(method: type) -> None:
-    with pytest.raises(ValueError, match="score='size': must be one of magnitude, lamp"):
-        method(sparsity=0.5, score="size")

@@ -273,7 +273,7 @@ def test_the_command_fetches_a_file_and_says_where_it_is(
     [
         (("--fetch", "tiny"), rf"{FILE}: is neither in .*"),
         (("--fetch", "tiny", "--url", "networks"), "url='networks': must begin with http:// or https://"),
-        (("--fetch", "tini"), "name='tini': the nearest is 'tiny'"),
+        (("--fetch", "tini"), "name='tini': must be known; the nearest is 'tiny'"),
         (("--url", "http://a"), r"url='http://a': must be given with fetch, the network to download"),
     ],
 )

@@ -138,7 +138,7 @@ def layer_densities(distribution: Distribution, shapes: Sequence[Shape], density
     sizes = [math.prod(shape) for shape in shapes]
     mean = sum(share * size for share, size in zip(given, sizes, strict=True)) / sum(sizes)
     if abs(mean - density) > density / 10 + 1e-9:
-        raise ValueError(f"distribution: gave densities of {mean:.4g} on average over all weights, not {density:.4g}")
+        raise ValueError(f"distribution: gave densities of {mean:.4g} on average over weights; must be {density:.4g}")
     return given
 
 

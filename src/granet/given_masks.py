@@ -44,7 +44,7 @@ def check_masks(
     for key, mask in masks.items():
         name = plain_name(key)
         if name not in tensors:
-            raise ValueError(f"masks[{key!r}]: the model has no weight of that name")
+            raise ValueError(f"masks[{key!r}]: must be the name of a weight of the model")
         shape = tuple(tensors[name].shape)
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != shape:
             given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
@@ -52,6 +52,6 @@ def check_masks(
         if mask.is_meta:
             raise ValueError(f"masks[{key!r}]: is on the meta device; it must have values")
         if firsts[name] in found:
-            raise ValueError(f"masks[{key!r}]: {firsts[name]!r} is the same tensor and has a mask already")
+            raise ValueError(f"masks[{key!r}]: must be left out, {firsts[name]!r} is the same tensor and has a mask")
         found.add(firsts[name])
         yield key, firsts[name], mask

@@ -21,12 +21,14 @@ def imported(field: str, path: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # somebody's own code may raise anything
-        raise ValueError(f"{field}={path!r}: cannot import module {module_name!r} ({_told(error)})") from error
+        raise ValueError(
+            f"{field}={path!r}: must be importable, module {module_name!r} is not ({_told(error)})"
+        ) from error
     target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):
             where = getattr(module, "__file__", None) or "built in"  # it may be another module than the one meant
-            raise ValueError(f"{field}={path!r}: module {module_name!r} has no {attribute!r} ({where})")
+            raise ValueError(f"{field}={path!r}: must be in its module, {module_name!r} has no {attribute!r} ({where})")
         target = getattr(target, part)
     return target
 

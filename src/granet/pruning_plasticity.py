@@ -86,7 +86,7 @@ def plasticity(
     for rate in rates:
         check_rate("rates", rate)
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("optimizer=LBFGS: cannot train the copies, their step() is called without a closure")
+        raise ValueError("optimizer=LBFGS: must train the copies by a step() without a closure")
     if isinstance(batches, Iterator):  # each copy would see other batches, and the caller would miss them
         raise ValueError(_AGAIN)
     points = []

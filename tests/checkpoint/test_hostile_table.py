@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from granet.checkpoint import read
+from refusals import refused
 
 pytestmark = pytest.mark.usefixtures("little_memory")
 
@@ -109,13 +110,13 @@ def test_any_wrong_number_in_the_table_is_refused(path: Path, forge: Any, refuse
 @pytest.mark.parametrize("size", [1 << 24, 1 << 40])
 def test_a_packed_shape_the_code_does_not_reach_allocates_nothing(path: Path, forge: Any, size: int) -> None:
     forge(path, lambda _, table: table["conv.weight"].update(shape=[size]))
-    with pytest.raises(ValueError, match=r"some\.file: 'conv\.weight': its mask code is of 1152 weights, its shape of"):
+    with refused(Path("some.file"), ..., "'conv.weight'", "1152"):
         read(path)
 
 
 def test_an_empty_shape_too_large_for_any_tensor_is_refused(path: Path, forge: Any) -> None:
     forge(path, lambda _, table: table["nothing"].update(shape=[1 << 40, 1 << 40, 0]))
-    with pytest.raises(ValueError, match=r"some\.file: 'nothing': .* is not a shape"):
+    with refused(Path("some.file"), ..., "'nothing'"):
         read(path)
 
 

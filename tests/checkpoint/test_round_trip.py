@@ -21,6 +21,7 @@ import granet
 from examples import examples
 from granet.checkpoint import read
 from granet.checkpoint.safetensors_file import DTYPES
+from refusals import refused
 
 DOCS = Path(__file__).parents[2] / "docs" / "file-format.md"
 SHAPES = st.lists(st.integers(0, 9), max_size=4).map(tuple)
@@ -182,7 +183,7 @@ def test_a_file_of_tied_weights_fits_an_untied_model_and_not_the_reverse(tmp_pat
     untied.decoder.weight = nn.Parameter(torch.randn(40, 24))
     granet.save(untied, tmp_path / "untied")
     before = raw(tied.state_dict())
-    with pytest.raises(ValueError, match=r"untied: 'decoder.weight' and 'encoder.weight' differ, but are one tensor"):
+    with refused(Path("untied"), ..., "'decoder.weight'", "'encoder.weight'"):
         granet.load(tied, tmp_path / "untied")
     assert raw(tied.state_dict()) == before
     granet.save(tied, tmp_path / "tied")

@@ -16,6 +16,7 @@ from torch import nn
 import granet
 from granet.checkpoint import layout
 from granet.checkpoint.safetensors_file import DTYPES
+from refusals import refused
 
 
 class Extra(nn.Linear):
@@ -33,73 +34,64 @@ def buffered(tensor: torch.Tensor) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "tells"),
     [
-        (Extra(2, 2), r"^model: '_extra_state' is a dict"),
-        (nn.LazyLinear(3), r"^model: 'weight' has no shape yet"),
-        (nn.Linear(2, 2, device="meta"), r"^model: 'weight' is on the meta device"),
-        (buffered(torch.eye(3).to_sparse()), r"^model: 'table' is a torch.sparse_coo tensor"),
-        (
-            buffered(torch.ones(2, dtype=torch.complex128)),
-            r"^model: 'table' is torch.complex128; a packed file holds BOOL",
-        ),
-        (3, r"^model=int: must be a torch.nn.Module"),
+        (Extra(2, 2), "'_extra_state'"),
+        (nn.LazyLinear(3), "'weight'"),
+        (nn.Linear(2, 2, device="meta"), "'weight'"),
+        (buffered(torch.eye(3).to_sparse()), "torch.sparse_coo"),
+        (buffered(torch.ones(2, dtype=torch.complex128)), "torch.complex128"),
     ],
-    ids=["extra state", "lazy", "meta", "sparse", "complex128", "no module"],
+    ids=["extra state", "lazy", "meta", "sparse", "complex128"],
 )
-def test_a_model_that_no_file_can_hold_is_refused(tmp_path: Path, model: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_a_model_that_no_file_can_hold_is_refused(tmp_path: Path, model: Any, tells: str) -> None:
+    with refused("model", ..., tells, unchanged=(tmp_path,)):
         granet.save(model, tmp_path / "file")
-    assert not list(tmp_path.iterdir())
 
 
 MASK = torch.ones(3, 4, dtype=torch.bool)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "subject"),
     [
-        ({"dtype": torch.float16}, r"^dtype=torch.float16: must be torch.bfloat16, or None"),
-        ({"masks": [MASK]}, r"^masks=list: must map parameter names to masks"),
-        ({"masks": {"wait": MASK}}, r"^masks\['wait'\]: the model has no weight of that name"),
-        (
-            {"masks": {"weight": MASK.float()}},
-            r"^masks\['weight'\]=torch.float32 \(3, 4\): must be a bool tensor",
-        ),
-        (
-            {"masks": {"weight": MASK.T}},
-            r"^masks\['weight'\]=torch.bool \(4, 3\): must be .* shape \(3, 4\)",
-        ),
-        ({"masks": {"weight": 1}}, r"^masks\['weight'\]=int: must be a bool tensor of shape \(3, 4\)"),
-        ({"masks": {"weight": MASK.to("meta")}}, r"^masks\['weight'\]: is on the meta device"),
-        ({"masks": {"weight": ~MASK}}, r"^masks\['weight'\]: its weight is not zero everywhere outside"),
-        (
-            {"sparsifier": {"weight": MASK}},
-            r"^sparsifier=dict: must be what granet.sparsify returned; masks alone .* masks=",
-        ),
-        ({"sparsifier": 1}, r"^sparsifier=int: must be what granet.sparsify returned$"),
-        ({"sparsifier": 1, "masks": {}}, r"^masks: must be left out"),
-        ({"masks": {"weight": MASK, "_orig_mod.weight": MASK}}, r"^masks\['_orig_mod.weight'\]: .* a mask already"),
+        ({"dtype": torch.float16}, "dtype=torch.float16"),
+        ({"masks": [MASK]}, "masks=list"),
+        ({"masks": {"wait": MASK}}, "masks['wait']"),
+        ({"masks": {"weight": MASK.float()}}, "masks['weight']=torch.float32 (3, 4)"),
+        ({"masks": {"weight": MASK.T}}, "masks['weight']=torch.bool (4, 3)"),
+        ({"masks": {"weight": 1}}, "masks['weight']=int"),
+        ({"masks": {"weight": MASK.to("meta")}}, "masks['weight']"),
+        ({"masks": {"weight": ~MASK}}, "masks['weight']"),
+        ({"masks": {"weight": MASK, "_orig_mod.weight": MASK}}, "masks['_orig_mod.weight']"),
+        ({"sparsifier": {"weight": MASK}}, "sparsifier=dict"),
+        ({"sparsifier": 1}, "sparsifier=int"),
+        ({"sparsifier": 1, "masks": {}}, "masks"),
     ],
 )
-def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        granet.save(nn.Linear(4, 3), tmp_path / "file", **options)
-    assert not list(tmp_path.iterdir())
+def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], subject: str) -> None:
+    model = nn.Linear(4, 3)
+    with refused(subject, unchanged=(model, tmp_path)):
+        granet.save(model, tmp_path / "file", **options)
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with refused("model", 3, unchanged=(tmp_path,)):
+        granet.save(3, tmp_path / "file")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["file", Path("file")])
 def test_the_model_comes_first(path: Path | str) -> None:
-    with pytest.raises(ValueError, match=r"^model='file': .* first, granet\.save\(model, path, sparsifier\)$"):
+    with refused("model", "file", "granet.save(model, path, sparsifier)"):
         granet.save(path, nn.Linear(4, 3))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^model='file': .* first, granet\.load\(model, path\)$"):
+    with refused("model", "file", "granet.load(model, path)"):
         granet.load(path, nn.Linear(4, 3))  # type: ignore[arg-type]
 
 
 def test_a_nan_outside_the_mask_is_refused(tmp_path: Path) -> None:
     model = nn.Linear(4, 3)
     nn.init.constant_(model.weight, float("nan"))
-    with pytest.raises(ValueError, match="not zero everywhere outside"):
+    with refused("masks['weight']"):
         granet.save(model, tmp_path / "file", masks={"weight": ~MASK})
 
 
@@ -108,7 +100,7 @@ def test_a_training_whose_weights_are_not_sparse_yet_is_told_what_to_do(tmp_path
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sparsifier = granet.sparsify(model, optimizer, granet.VD(log_sigma2=-1.0), total_steps=9)
-    with pytest.raises(ValueError, match=r"^masks\['weight'\]: .* outside the mask; .*, and finish\(\) for vd$"):
+    with refused("masks['weight']", ..., "finish()"):
         granet.save(model, tmp_path / "file", sparsifier)
     sparsifier.finish()
     granet.save(model, tmp_path / "file", sparsifier)
@@ -119,7 +111,7 @@ def test_a_moving_average_is_told_to_be_masked(tmp_path: Path) -> None:
     average = torch.optim.swa_utils.AveragedModel(model)
     average.update_parameters(model)
     sparsifier = granet.sparsify(model, torch.optim.SGD(model.parameters(), lr=0.1), granet.Static(sparsity=0.5))
-    with pytest.raises(ValueError, match=r"outside the mask; sparsifier\.apply_to\(model\) makes it so"):
+    with refused("masks['weight']", ..., "sparsifier.apply_to(model)"):
         granet.save(average.module, tmp_path / "file", sparsifier)
     average.module.weight.detach().mul_(sparsifier.masks["weight"])
     granet.save(average.module, tmp_path / "file", sparsifier)
@@ -139,15 +131,14 @@ def test_a_tensor_may_be_named_like_a_row(tmp_path: Path) -> None:
 
 def test_a_model_of_too_many_tensors_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "LARGEST_TABLE", 50)
-    with pytest.raises(ValueError, match=r"^model: the names of its 2 tensors take \d+ bytes, over 50$"):
+    with refused("model", ..., "50 at most", unchanged=(tmp_path,)):
         granet.save(nn.Linear(4, 3), tmp_path / "file")
-    assert not list(tmp_path.iterdir())
 
 
 def test_names_that_are_one_without_the_compilers_part_are_refused(tmp_path: Path) -> None:
     model = nn.Linear(4, 3)
     model.add_module("_orig_mod", nn.Linear(4, 3))
-    with pytest.raises(ValueError, match=r"^model: two tensors are called 'weight'$"):
+    with refused("model", ..., "'weight'"):
         granet.save(model, tmp_path / "file")
 
 
@@ -161,7 +152,7 @@ def test_an_expanded_tensor_is_saved_but_not_loaded_to(tmp_path: Path) -> None:
     granet.save(model, tmp_path / "file")
     before = model[0].weight.clone()
     nn.init.zeros_(model[0].weight)
-    with pytest.raises(ValueError, match=r"'1.table' is expanded"):
+    with refused("model", ..., "'1.table'"):
         granet.load(model, tmp_path / "file")
     assert not model[0].weight.any()
     granet.load(model := nn.Sequential(nn.Linear(2, 2), buffered(torch.zeros(5))), tmp_path / "file")
@@ -171,18 +162,16 @@ def test_an_expanded_tensor_is_saved_but_not_loaded_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (nn.Linear(4, 3, bias=False), r"file: is of another model: it has 'bias', this model has not"),
-        (nn.Sequential(nn.Linear(4, 3)), r"file: is of another model: it has no '0.weight' and 1 more"),
-        (nn.Linear(3, 4), r"file: 'weight': has shape \(3, 4\), in this model \(4, 3\)"),
-        (nn.Linear(4, 3).bfloat16(), r"file: 'weight': is torch.float32, in this model torch.bfloat16; convert"),
+        (nn.Linear(4, 3, bias=False), (Path("file"), ..., "'bias'")),
+        (nn.Sequential(nn.Linear(4, 3)), (Path("file"), ..., "'0.weight'")),
+        (nn.Linear(3, 4), (Path("file"), ..., "'weight'", "(3, 4)", "(4, 3)")),
+        (nn.Linear(4, 3).bfloat16(), (Path("file"), ..., "'weight'", "32", "16")),
     ],
 )
-def test_another_model_is_refused(tmp_path: Path, other: nn.Module, message: str, raw: Any) -> None:
+def test_another_model_is_refused(tmp_path: Path, other: nn.Module, message: tuple[Any, ...]) -> None:
     granet.save(nn.Linear(4, 3), tmp_path / "file")
-    before = raw(other.state_dict())
-    with pytest.raises(ValueError, match=message):
+    with refused(*message, unchanged=(other, tmp_path)):
         granet.load(other, tmp_path / "file")
-    assert raw(other.state_dict()) == before
 
 
 def test_a_save_that_fails_leaves_the_file_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

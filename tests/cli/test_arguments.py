@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from granet.cli import main
 from granet.cli.arguments import _in_one_line
+from refusals import Commands
 
 WRONG = [
     ("train --sparsity abc", ["--sparsity", "'abc'", "FLOAT", "; see granet train --help"]),
@@ -29,12 +28,10 @@ WRONG = [
 @pytest.mark.parametrize(("arguments", "says"), WRONG, ids=[arguments for arguments, _ in WRONG])
 @pytest.mark.parametrize("columns", ["40", "80", "400"])
 def test_what_is_wrong_is_one_line(
-    arguments: str, says: list[str], columns: str, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    arguments: str, says: list[str], columns: str, refused: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    said = refused(*arguments.split())
-    assert said.startswith("granet: ") and all(part in said for part in says)
-    assert not set(said) & set("─│╭\x1b")
+    refused(arguments, None, ..., *says)
 
 
 ASCII = """\

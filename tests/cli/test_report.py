@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from granet.cli import main
+from refusals import Commands
 
 pytest.importorskip("matplotlib")
 
@@ -52,7 +53,7 @@ def test_all_folders_that_are_named_are_in_it(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "subject"),
     [
         ("nothing", "runs='nothing'"),
         (".", "runs='.'"),
@@ -60,18 +61,5 @@ def test_all_folders_that_are_named_are_in_it(
         ("", "runs=()"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(
-    arguments: str,
-    words: str,
-    runs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(["report", *arguments.format(run=runs).split()])
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert words in message and message.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+def test_bad_input_is_one_line_and_exit_2(arguments: str, subject: str, runs: Path, refused: Commands) -> None:
+    refused(f"report {arguments.format(run=runs)}", subject)

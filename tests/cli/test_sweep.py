@@ -3,7 +3,7 @@
 import csv
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from granet.studies.spec import read_spec
 from granet.training import EpochRecord, Recipe, RunDir, Summary
 from granet.training.fingerprint import fingerprint
 from granet.training.rundir import run_name
+from refusals import Commands
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 COMMANDS = {
@@ -29,25 +30,22 @@ COMMANDS = {
 }
 EPOCH = EpochRecord(1, 1, 1.0, 0.1, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
 SUMMARY = Summary(0.5, 0.5, 1, 0.5, 0.5, 10, 5, 0.5, 1.0)
-SECONDS = "must be 0 or more seconds"
 
 
 @pytest.mark.parametrize(
-    ("command", "option", "value", "allowed"),
+    ("command", "option", "value"),
     [
-        *((command, "checkpoint_every", value, SECONDS) for command in COMMANDS for value in (-1.0, float("nan"))),
-        ("train", "workers", -1, "must be 0 or more processes"),
-        ("sweep", "workers", -1, "must be 0 or more processes"),
-        ("sweep", "packed", 0, "must be 1 or more"),
-        ("plasticity", "threads", -2, "must be from 1 to 1024, a number of CPU threads"),
+        *((command, "checkpoint_every", value) for command in COMMANDS for value in (-1.0, float("nan"))),
+        ("train", "workers", -1),
+        ("sweep", "workers", -1),
+        ("sweep", "packed", 0),
+        ("plasticity", "threads", -2),
     ],
 )
 def test_a_wrong_option_is_refused_before_the_first_run(
-    command: str, option: str, value: float, allowed: str, refused: Callable[..., str], tmp_path: Path
+    command: str, option: str, value: float, refused: Commands
 ) -> None:
-    said = refused(*COMMANDS[command], f"--{option.replace('_', '-')}={value}")
-    assert said == f"granet: {option}={value!r}: {allowed}\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["afile"]
+    refused([*COMMANDS[command], f"--{option.replace('_', '-')}={value}"], option, value)
 
 
 @pytest.mark.parametrize("written", ["packed = 2\n", ""])
@@ -84,13 +82,12 @@ def test_options_and_the_file_say_how_runs_are_trained(
 
 @pytest.mark.parametrize("command", ["sweep", "plasticity"])
 def test_images_that_are_not_there_are_told_before_the_first_run(
-    command: str, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    command: str, tmp_path: Path, refused: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sweep.toml").write_text('data = "cifar10"\nmethod = "dense"\n')
     (tmp_path / "plasticity.toml").write_text('data = "cifar10"\ncheckpoints = [1]\nepochs = 2\ncontinue_epochs = 1\n')
     monkeypatch.setattr("granet.cli.many_runs.train_all", None)
-    said = refused(command, f"{command}.toml", "--data-dir", tmp_path, "--device", "cpu")
-    assert said.startswith(f"granet: cifar10: no data in {tmp_path} (")
+    refused(f"{command} {command}.toml --data-dir {tmp_path} --device cpu", Path("cifar10"), ..., tmp_path)
 
 
 def outcomes(events: list[Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recipe]:

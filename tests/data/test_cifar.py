@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from granet.data import MissingDataError, data_folder, list_datasets, load
+from refusals import refused
 
 SETS = [("cifar10", "python"), ("cifar10", "binary"), ("cifar100", "python"), ("cifar100", "binary")]
 
@@ -70,7 +71,7 @@ def test_default_splits_are_the_papers(tmp_path: Path, write_cifar: Any) -> None
 @pytest.mark.parametrize("val", [-1, 3.0, True, "5"])
 def test_impossible_splits(val: Any, tmp_path: Path, write_cifar: Any) -> None:
     write_cifar(tmp_path, "cifar10", "binary")
-    with pytest.raises(ValueError, match=r"val=.*: must be a whole number from 0 to 19, cifar10 has 20"):
+    with refused("val", val, "from 0 to 19", "cifar10 has 20"):
         load("cifar10", data_dir=tmp_path, val=val)
 
 
@@ -78,8 +79,7 @@ def test_too_few_images_for_a_validation_part(tmp_path: Path, write_cifar: Any) 
     """5,000 is the default, which nobody typed: the message is about the files."""
     write_cifar(tmp_path, "cifar10", "binary")
     for val, number in ((None, "5,000"), (20, "20")):
-        message = f"^cifar10: its files hold 20 training images, too few to keep {number} for validation$"
-        with pytest.raises(ValueError, match=message):
+        with refused(Path("cifar10"), ..., "20 training images", f"keep {number} "):
             load("cifar10", data_dir=tmp_path, val=val)
 
 
@@ -105,7 +105,7 @@ def test_missing_files_come_with_directions(name: str, tmp_path: Path) -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(ValueError, match=r"data='cifar-10': must be one of cifar10, .*\(did you mean 'cifar10'\?\)"):
+    with refused("data", "cifar-10", "10", "'cifar10'?)"):
         load("cifar-10")
     assert list_datasets() == ("cifar10", "cifar100", "digits", "fashion-mnist", "imagenet", "mnist")
 
@@ -113,7 +113,7 @@ def test_unknown_name() -> None:
 def test_digits_have_one_split() -> None:
     size = len(load("digits").val_labels)
     assert len(load("digits", val=size).val_labels) == size
-    with pytest.raises(ValueError, match=f"val=5: the split of digits is fixed, {size}"):
+    with refused("val", 5, size):
         load("digits", val=5)
 
 
@@ -134,10 +134,10 @@ def test_damaged_binary_batches(tmp_path: Path, write_cifar: Any) -> None:
     whole = path.read_bytes()
     for content in (whole[:-1], b""):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"train\.bin: .* not a whole number of records of 3074 bytes: truncated"):
+        with refused(Path("train.bin"), ..., "3074"):
             load("cifar100", data_dir=tmp_path)
     path.write_bytes(whole[:1] + b"\xc8" + whole[2:])
-    with pytest.raises(ValueError, match=r"train\.bin: label 200, cifar100 has labels 0 to 99"):
+    with refused(Path("train.bin"), ..., "200", "100", "99"):
         load("cifar100", data_dir=tmp_path)
 
 

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 import torch
 
 from granet.data.dataset import ImageSet, channel_statistics
 from granet.data.digits import digits
+from refusals import refused
 
 PARTS = ("train", "val", "test")
 
@@ -86,5 +88,5 @@ def test_image_set_refuses_what_a_loop_could_not_use(field: str, value: object) 
 def test_only_the_validation_part_may_be_empty(data: ImageSet) -> None:
     """Of no test images the accuracy would be 0 / 0, and a file that says so is no JSON."""
     assert len(replace(data, val_images=data.val_images[:0], val_labels=data.val_labels[:0]).val_labels) == 0
-    with pytest.raises(ValueError, match="digits: test_images is empty"):
+    with refused(Path("digits")):
         replace(data, test_images=data.test_images[:0], test_labels=data.test_labels[:0])

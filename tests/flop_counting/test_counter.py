@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from granet.flop_counting import flops
+from refusals import refused
 
 
 def multiply_adds(module: nn.Module, x: Tensor) -> int:
@@ -197,7 +198,7 @@ def test_model_is_left_as_it_was(width: int) -> None:
     if width == 4:
         flops(model, torch.randn(8, 4, generator=torch.Generator()))
     else:
-        with pytest.raises(ValueError, match=r"example_input of shape \(8, 5\): Restless fails on it: running_mean"):
+        with refused("example_input of shape (8, 5)", ..., "Restless", "running_mean"):
             flops(model, torch.zeros(8, 5))
     assert [module.training for module in (model, model.norm, model.frozen)] == [True, True, False]
     after = model.state_dict(keep_vars=True)
@@ -238,16 +239,16 @@ def test_a_graph_under_way_is_not_disturbed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "message"),
+    ("example", "subject"),
     [
-        (torch.zeros(2, 5), r"shape \(2, 5\): Linear fails"),
-        ((torch.zeros(2, 4), torch.zeros(1)), r"shape \(2, 4\), \(1,\): Linear fails"),
-        ({"inputs": torch.zeros(2, 4)}, "inputs"),
-        (torch.zeros(0, 4), "Linear; its forward pass must have products"),
+        (torch.zeros(2, 5), "example_input of shape (2, 5)"),
+        ((torch.zeros(2, 4), torch.zeros(1)), "example_input of shape (2, 4), (1,)"),
+        ({"inputs": torch.zeros(2, 4)}, "example_input of shape (2, 4)"),
+        (torch.zeros(0, 4), "model=Linear"),
     ],
 )
-def test_an_input_that_does_not_fit(example: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_an_input_that_does_not_fit(example: object, subject: str) -> None:
+    with refused(subject):
         flops(nn.Linear(4, 2), example)  # type: ignore[arg-type]
 
 
@@ -275,7 +276,7 @@ def test_a_mapping_is_keyword_arguments() -> None:
 
 def test_a_lazy_model_is_not_made_up() -> None:
     model = nn.Sequential(nn.LazyLinear(3))
-    with pytest.raises(ValueError, match=r"'0\.weight' has no shape yet"):
+    with refused("model", ..., "'0.weight'"):
         flops(model, torch.zeros(1, 4))
     assert isinstance(model[0], nn.LazyLinear)
 
@@ -285,31 +286,26 @@ def test_meta_model_with_real_masks() -> None:
     model, x = nn.Linear(4, 2, device="meta"), torch.zeros(3, 4, device="meta")
     assert flops(model, x).sparse == 2 * 3 * 8  # no values: all active
     assert flops(model, x, masks={"weight": mask}).sparse == 2 * 3 * 4
-    with pytest.raises(ValueError, match=r"masks\['weight'\]: is on the meta device"):
+    with refused("masks['weight']"):
         flops(model, x, masks={"weight": mask.to("meta")})
 
 
 def test_bad_masks_and_models() -> None:
-    layer = nn.Linear(4, 2)
-    with pytest.raises(ValueError, match="'wieght'"):
-        flops(layer, torch.zeros(1, 4), masks={"wieght": torch.ones(2, 4, dtype=torch.bool)})
-    with pytest.raises(ValueError, match=r"'weight'.*\(4, 2\).*\(2, 4\)"):
-        flops(layer, torch.zeros(1, 4), masks={"weight": torch.ones(4, 2, dtype=torch.bool)})
-    with pytest.raises(ValueError, match=r"^masks\['weight'\]=int: must be a bool tensor of shape \(2, 4\)"):
-        flops(layer, torch.zeros(1, 4), masks={"weight": 1})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=r"^masks\['weight'\]=torch.float32 \(2, 4\): must be a bool tensor"):
-        flops(layer, torch.zeros(1, 4), masks={"weight": layer.weight})  # scores, say: all would count as active
-    mask = torch.ones(2, 4, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"^masks\['_orig_mod.weight'\]: 'weight' is the same tensor and has a mask"):
-        flops(layer, torch.zeros(1, 4), masks={"weight": mask, "_orig_mod.weight": ~mask})
-    with pytest.raises(ValueError, match=r"^masks=Linear: must map parameter names to masks"):
-        flops(layer, torch.zeros(1, 4), masks=layer)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^sparsifier=dict: must be what granet.sparsify returned; .* masks="):
-        flops(layer, torch.zeros(1, 4), {"weight": mask})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="Identity"):
-        flops(nn.Identity(), torch.zeros(1, 4))
-    with pytest.raises(ValueError, match=r"^model=str: must be a torch.nn.Module"):
-        flops("resnet20", torch.zeros(1, 4))  # type: ignore[arg-type]
+    layer, mask, x = nn.Linear(4, 2), torch.ones(2, 4, dtype=torch.bool), torch.zeros(1, 4)
+    wrong: list[tuple[Any, dict[str, Any], str, Any]] = [
+        (layer, {"masks": {"wieght": mask}}, "masks['wieght']", ...),
+        (layer, {"masks": {"weight": mask.T}}, "masks['weight']=torch.bool (4, 2)", ...),
+        (layer, {"masks": {"weight": 1}}, "masks['weight']=int", ...),
+        (layer, {"masks": {"weight": layer.weight}}, "masks['weight']=torch.float32 (2, 4)", ...),  # scores, say
+        (layer, {"masks": {"weight": mask, "_orig_mod.weight": ~mask}}, "masks['_orig_mod.weight']", ...),
+        (layer, {"masks": layer}, "masks", layer),
+        (layer, {"sparsifier": {"weight": mask}}, "sparsifier=dict", ...),
+        (nn.Identity(), {}, "model=Identity", ...),
+        ("resnet20", {}, "model=str", ...),
+    ]
+    for model, options, subject, value in wrong:
+        with refused(subject, value):
+            flops(model, x, **options)
 
 
 def test_weights_that_lie_in_one_buffer_have_masks_of_their_own() -> None:
@@ -328,7 +324,6 @@ def test_weights_that_lie_in_one_buffer_have_masks_of_their_own() -> None:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
 def test_nested_tensors_are_refused(layout: torch.layout) -> None:
     nested = torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(5, 4)], layout=layout)
-    message = "example_input: has a nested tensor, which cannot be counted; give one of one shape, padded"
     for example in (nested, {"input": nested}):
-        with pytest.raises(ValueError, match=message):
+        with refused("example_input"):
             flops(nn.Linear(4, 2), example)

@@ -11,6 +11,7 @@ from torch import nn
 
 import granet
 from granet.sparsifier import steps_of
+from refusals import refused
 
 Kit = SimpleNamespace
 
@@ -206,7 +207,7 @@ def test_a_layer_without_a_gradient_is_recorded_as_it_is(kit: Kit, method: str) 
 def test_a_step_cannot_be_replayed(kit: Kit, method: str) -> None:
     run = kit.Run(method).train(0, 3)
     before = run.tensors()
-    with pytest.raises(ValueError, match=rf"method='{method}': needs optimizer\.step\(\)"):
+    with refused("method", method):
         steps_of(run.sparsifier).taken()
     assert not kit.differences(before, run.tensors())
 

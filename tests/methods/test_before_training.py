@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import granet
+from refusals import refused
 
 CLASSES = 4
 
@@ -239,7 +241,7 @@ def test_synflow_takes_a_model_with_one_tensor_of_outputs() -> None:
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
             return super().forward(x), x
 
-    with pytest.raises(ValueError, match="model: synflow needs one tensor of outputs, not tuple"):
+    with refused("model"):
         sparsified(Two(5, 3), METHODS[2], batches=[(torch.ones(1, 5), None)])
 
 
@@ -287,14 +289,14 @@ def test_the_count_is_exact_and_nothing_else_has_changed(method: granet.Method, 
 
 
 WRONG: dict[str, tuple[granet.Method, dict[str, Any], str]] = {
-    "snip without batches": (METHODS[0], {"batches": None}, "batches=None: snip needs 2"),
-    "grasp without batches": (METHODS[1], {"batches": None}, "batches=None: grasp needs 2"),
-    "synflow without batches": (METHODS[2], {"batches": None}, "batches=None: synflow needs 1"),
-    "snip without a loss": (METHODS[0], {"loss": None}, "loss=None: snip needs a function"),
-    "a loss of nan": (METHODS[0], {"loss": lambda o, t: o.sum() * float("nan")}, "loss: snip's score of '0.weight'"),
-    "grasp's loss of nan": (METHODS[1], {"loss": lambda o, t: o.sum() * float("nan")}, "loss: grasp's score of"),
+    "snip without batches": (METHODS[0], {"batches": None}, ('batches', None, '2')),
+    "grasp without batches": (METHODS[1], {"batches": None}, ('batches', None, '2')),
+    "synflow without batches": (METHODS[2], {"batches": None}, ('batches', None)),
+    "snip without a loss": (METHODS[0], {"loss": None}, ('loss', None)),
+    "a loss of nan": (METHODS[0], {"loss": lambda o, t: o.sum() * math.nan}, ('loss', ..., "'0.weight'")),
+    "grasp's loss of nan": (METHODS[1], {"loss": lambda o, t: o.sum() * math.nan}, ('loss', ...)),
     "inputs of whole numbers": (METHODS[2], {"batches": [(torch.ones(2, 2, 5, 5, dtype=torch.int64), None)]},
-                                "batches: synflow feeds ones"),
+                                ('batches', ...)),
 }  # fmt: skip
 
 
@@ -304,32 +306,13 @@ def test_what_cannot_be_used_is_refused_and_nothing_has_changed(case: str) -> No
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     given = {"batches": batches(), "loss": functional.cross_entropy} | given
-    with pytest.raises(ValueError, match=message):
+    with refused(*message, unchanged=(model, optimizer)):
         granet.sparsify(model, optimizer, method, **given)
-    for name, value in net().state_dict().items():
-        assert torch.equal(value, model.state_dict()[name])
-    assert not optimizer._optimizer_step_pre_hooks
-    assert all(module.training for module in model.modules())
 
 
 @pytest.mark.parametrize("method", METHODS[2:], ids=["synflow", "magnitude-init"])
 def test_weights_of_nan_are_refused(method: granet.Method) -> None:
     model = net()
     model[4].weight.data[0, 0] = float("nan")
-    with pytest.raises(ValueError, match=r"model: (synflow|magnitude-init)'s score of"):
+    with refused("model", ..., "'s score of "):
         sparsified(model, method)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: granet.SNIP(sparsity=0.9, batch_count=0), "batch_count=0: must be a whole number, 1 or more"),
-        (lambda: granet.GraSP(sparsity=0.9, batch_count=1.5), r"batch_count=1\.5: must be a whole number"),
-        (lambda: granet.GraSP(sparsity=0.9, temperature=0), "temperature=0: must be a number above 0"),
-        (lambda: granet.GraSP(sparsity=0.9, temperature=float("nan")), "temperature=nan: must be a number above 0"),
-        (lambda: granet.SynFlow(sparsity=0.9, rounds=True), "rounds=True: must be a whole number"),
-    ],
-)
-def test_fields_out_of_range(make: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()

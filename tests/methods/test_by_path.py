@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from granet.studies.spec import read_spec
 from granet.training import Recipe, RunDir
 from granet.training.recipe_file import read_recipe_file
 from granet.training.rundir import run_name
+from refusals import check_line, refused
 
 MINE = '''
 from dataclasses import dataclass, field
@@ -73,7 +75,7 @@ def test_it_is_a_method_like_any_other() -> None:
     assert (info.name, info.summary, info.paper, info.when) == (
         "mine_by_path:Mine", "RigL with another name.", "", "during",
     )  # fmt: skip
-    with pytest.raises(ValueError, match=r"^srength=2: mine_by_path:Mine has no such field; it has sparsity, "):
+    with refused("srength", 2):
         granet.create_method("mine_by_path:Mine", sparsity=0.5, srength=2)
 
 
@@ -85,25 +87,25 @@ def test_what_is_registered_about_it_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "tells"),
     [
-        ("mine_by_path:Abstract", "must be a class that is derived from granet.Method and defines begin"),
-        ("mine_by_path:NUMBER", "must be a class that is derived from granet.Method"),
-        ("mine_by_path:dataclass", "must be a class that is derived from granet.Method"),
-        ("mine_by_path:Absent", "module 'mine_by_path' has no 'Absent'"),
-        ("mine_by_path:", "module 'mine_by_path' has no ''"),
-        ("json:Mine", r"module 'json' has no 'Mine' \(.*json.__init__\.py\)"),  # not a json.py in this folder
-        ("no_such_module:Mine", "cannot import module 'no_such_module'"),
-        (".mine_by_path:Mine", "must be the whole name of a module, without a dot before it"),
+        ("mine_by_path:Abstract", "granet.Method"),
+        ("mine_by_path:NUMBER", "granet.Method"),
+        ("mine_by_path:dataclass", "granet.Method"),
+        ("mine_by_path:Absent", "'mine_by_path' has no 'Absent'"),
+        ("mine_by_path:", "'mine_by_path' has no ''"),
+        ("json:Mine", os.path.join("json", "__init__.py")),  # not a json.py in this folder
+        ("no_such_module:Mine", "'no_such_module'"),
+        (".mine_by_path:Mine", "without a dot before it"),
     ],
 )
-def test_what_is_no_method_is_refused(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=f"^method={name!r}: {says}"):
+def test_what_is_no_method_is_refused(name: str, tells: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with refused("method", name, tells):
         granet.create_method(name, sparsity=0.5)
     with pytest.raises(SystemExit) as ended:
         main(["train", "--method", name])
-    said = capsys.readouterr().err
-    assert ended.value.code == 2 and re.match(f"granet: method={name!r}: {says}", said) and said.count("\n") == 1
+    assert ended.value.code == 2
+    check_line(capsys.readouterr().err.removeprefix("granet: ").removesuffix("\n"), "method", name, tells)
 
 
 @pytest.mark.parametrize(
@@ -125,14 +127,14 @@ def test_a_module_that_cannot_be_imported_is_told_in_one_line(
     (mine / "broken.py").write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit) as ended:
         main(["train", "--method", "broken:Mine"])
-    whole = rf"granet: method='broken:Mine': cannot import module 'broken' \({says}\)\n"
+    whole = rf"granet: method='broken:Mine': must be importable, module 'broken' is not \({says}\)\n"
     assert ended.value.code == 2 and re.fullmatch(whole, capsys.readouterr().err)
 
 
 def test_fields_that_must_or_cannot_be_given(mine: Path) -> None:
-    with pytest.raises(ValueError, match=r"^depth: mine_by_path:Needy needs it, a field without a default$"):
+    with refused("depth"):
         granet.create_method("mine_by_path:Needy", sparsity=0.5)
-    with pytest.raises(ValueError, match=r"^cached=1: mine_by_path:Needy has no such field"):
+    with refused("cached", 1):
         granet.create_method("mine_by_path:Needy", sparsity=0.5, depth=1, cached=1)
     (mine / "recipe.toml").write_text(
         "epochs = 2\n[methods.'mine_by_path:Needy']\nstrength = 2.0\n"
@@ -160,7 +162,7 @@ def test_its_state_does_not_depend_on_how_it_was_found() -> None:
 
 @pytest.mark.parametrize("make", [granet.create_method, lambda name: Recipe(method=name)])
 def test_an_unknown_name_says_how_to_name_ones_own(make: Callable[[str], object]) -> None:
-    with pytest.raises(ValueError, match=r"^method='mine': must be one of .*, or package\.module:Class of your own"):
+    with refused("method", "mine", "package.module:Class of your own"):
         make("mine")
 
 
@@ -172,21 +174,15 @@ def test_recipe_files_and_options(mine: Path) -> None:
     assert type(recipe.method_fields["strength"]) is float  # 2 and 2.0 are one run
     assert Train(recipe=file, method="mine_by_path:Mine", sparsity=0.7).whole_recipe().method_fields["sparsity"] == 0.7
     assert Train(method="mine_by_path:Mine").whole_recipe().method_fields == {"sparsity": 0.9, "every": "1ep"}
-    for text, says in (
-        (
-            "[methods.'mine_by_path:Mine']\nstrenth = 2\n",
-            "unknown key 'methods.mine_by_path:Mine.strenth'; the n",
-        ),
-        ("[methods.'mine_by_path:Minx']\n", "method='mine_by_path:Minx': module 'mine_by_path' has no 'Minx'"),
-        (
-            "method = 'mine_by_path:Mine'\nstrength = 2\n",
-            r"unknown key 'strength'; as a field of mine_by_path:Mine it stands under \[methods\.'mine_by_path:Mine'\]",
-        ),
-        ("method = ['mine_by_path:Mine']\n", r"method=\['mine_by_path:Mine'\]: must be of type str"),
-        ("method = 'mine_by_path:Minx'\n", "method='mine_by_path:Minx': module 'mine_by_path' has no 'Minx'"),
+    for text, tells in (
+        ("[methods.'mine_by_path:Mine']\nstrenth = 2\n", "'methods.mine_by_path:Mine.strength'"),
+        ("[methods.'mine_by_path:Minx']\n", "method='mine_by_path:Minx': must"),
+        ("method = 'mine_by_path:Mine'\nstrength = 2\n", "it stands under [methods.'mine_by_path:Mine']"),
+        ("method = ['mine_by_path:Mine']\n", "method=['mine_by_path:Mine']: must"),
+        ("method = 'mine_by_path:Minx'\n", "method='mine_by_path:Minx': must"),
     ):
         file.write_text(text)
-        with pytest.raises(ValueError, match=f"^{file}: {says}"):
+        with refused(file, ..., tells):
             read_recipe_file(file)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import granet
+from refusals import refused
 
 STEPS, EVERY, END = 24, 4, 16
 LR, MOMENTUM, DECAY = 0.1, 0.9, 0.01
@@ -108,11 +109,6 @@ def test_the_sparsity_is_exact(distribution: str) -> None:
     assert (zeros == [36, 24]) == (distribution == "uniform")  # of 60 and 40 weights
 
 
-def test_hidden_weights_are_ranked_by_magnitude_only() -> None:
-    with pytest.raises(ValueError, match=r"score='lamp': dpf has no such field"):
-        granet.create_method("dpf", sparsity=0.9, score="lamp")
-
-
 @pytest.mark.filterwarnings("ignore:granet. step 2. a gradient is not finite")
 def test_hidden_weights_that_diverged_are_named_and_not_the_score() -> None:
     """The model shows zeros in their place, so that its weights and gradients are finite again."""
@@ -124,5 +120,5 @@ def test_hidden_weights_that_diverged_are_named_and_not_the_score() -> None:
         model.weight.grad = torch.tensor([[0.0, 0.0, 0.0, spoiled]])
         optimizer.step()
     model.weight.grad = torch.zeros(1, 4)
-    with pytest.raises(ValueError, match=r"^'weight': what is trained behind .* not finite, so training has diverged"):
+    with refused("'weight'", ..., "diverged"):
         optimizer.step()

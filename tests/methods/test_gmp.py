@@ -72,8 +72,3 @@ def test_the_last_layer_may_be_pruned_like_the_others(trial) -> None:
 def test_it_needs_no_gradient() -> None:
     assert not GMP.needs_gradient
     assert GraNet.needs_gradient
-
-
-def test_a_time_that_is_none_is_refused_when_the_method_is_made() -> None:
-    with pytest.raises(ValueError, match="every='soon'"):
-        GMP(sparsity=0.9, every="soon")

@@ -16,6 +16,7 @@ from granet.methods.gradient_memory import GradientMemory, MeanGradient, Momentu
 from granet.methods.rigl import SparseToSparse
 from granet.scores import magnitude, momentum
 from granet.sparsifier import steps_of
+from refusals import refused
 
 METHODS = {
     "rigl": lambda n: granet.RigL(sparsity=0.6, every=5, end=20, grow_batch_count=n),
@@ -248,17 +249,10 @@ def test_a_window_longer_than_the_time_between_updates_is_refused() -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = model.weight.detach().clone()
-    with pytest.raises(ValueError, match="grow_batch_count=6: must be at most every=5"):
+    with refused("grow_batch_count", 6, "every=5"):
         granet.sparsify(model, optimizer, METHODS["rigl"](6), total_steps=20)
     assert torch.equal(model.weight, before)
     assert not optimizer._optimizer_step_pre_hooks
-
-
-@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3"])
-@pytest.mark.parametrize("name", METHODS)
-def test_a_number_of_batches_that_is_none_is_refused(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match="grow_batch_count="):
-        METHODS[name](value)
 
 
 @dataclass(frozen=True, kw_only=True)

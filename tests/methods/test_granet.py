@@ -15,6 +15,7 @@ from torch import nn
 
 from granet import Clock, GraNet, sparsify
 from granet.distributions import counts, distribution
+from refusals import refused
 
 FAST = {"every": 10, "prune_end": 80}
 
@@ -199,66 +200,11 @@ def test_the_uniform_scope_can_spare_the_first_layer(trial) -> None:
 
 
 def test_a_budget_that_the_uniform_scope_cannot_share_is_refused_at_once(trial) -> None:
-    with pytest.raises(ValueError, match="dense_first=True"):
+    with refused("last_density=0.2, dense_first", True):
         trial(GraNet(sparsity=0.9, distribution="uniform", dense_first=True, **FAST), 125)
 
 
 # Bad values.
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"sparsity": 1.0}, r"sparsity=1\.0: must be in \[0, 1\)"),
-        ({"sparsity": -0.1}, r"sparsity=-0\.1"),
-        ({"sparsity": math.nan}, "sparsity=nan"),
-        ({"sparsity": "0.9"}, "sparsity='0.9'"),
-        ({"sparsity": None}, "sparsity=None"),
-        ({"sparsity": 0.5, "initial_sparsity": 0.6}, r"initial_sparsity=0\.6: must not be above .* sparsity=0\.5"),
-        ({"sparsity": 0.5, "initial_sparsity": -0.1}, r"initial_sparsity=-0\.1"),
-        ({"sparsity": 0.5, "regrow": 1.5}, r"regrow=1\.5"),
-        ({"sparsity": 0.5, "regrow_end": -1}, "regrow_end=-1"),
-        ({"sparsity": 0.5, "distribution": "layer"}, "distribution='layer': must be one of global, uniform"),
-        ({"sparsity": 0.5, "last_density": 1.5}, r"last_density=1\.5"),
-        ({"sparsity": 0.5, "distribution": "even"}, "distribution='even': must be one of"),
-        (
-            {"sparsity": 0.5, "initial_distribution": "erk", "distribution": "uniform"},
-            "initial_distribution='erk': must be one of uniform",
-        ),
-    ],
-)
-def test_a_wrong_value_is_refused_by_name(fields: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GraNet(**fields)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"every": 0}, "every=0: must be at least one optimizer step"),
-        ({"every": "0.001ep"}, r"every='0\.001ep': must be at least one"),
-        ({"every": -5}, "every=-5"),
-        ({"every": 200}, r"every=200: the first .* after step 200, .*, total_steps=125\); every=2 would do$"),
-        ({"start": 60, "prune_end": 50}, "prune_end=50: must be after start=60"),
-        ({"start": 50, "prune_end": 50}, "prune_end=50: must be after start=50"),
-        ({"prune_end": 126}, "prune_end=126: must not be after the last step, total_steps=125"),
-        ({"prune_end": "6ep"}, "prune_end='6ep': must not be after the last step"),
-        (
-            {"start": 10, "prune_end": 19, "every": 10},
-            "every=10: no update after start=10 and up to prune_end=19; every=1 would do$",
-        ),
-        ({"prune_end": "soon"}, "prune_end='soon'"),
-        ({"start": 1.5}, r"start=1\.5"),
-    ],
-)
-def test_times_that_make_no_sense_are_refused_by_name(fields: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GraNet(sparsity=0.9, **{"every": 10, "prune_end": 80} | fields).updates(Clock(0, 125, 25))
-
-
-def test_the_length_of_training_is_needed() -> None:
-    with pytest.raises(ValueError, match="total_steps=None"):
-        GraNet(sparsity=0.9, prune_end=80).updates(Clock(0))
 
 
 def test_nothing_is_regrown_after_the_last_step() -> None:
@@ -284,7 +230,7 @@ def test_the_period_proposed_for_a_short_training_does(total: int, start: int, s
     except ValueError as error:
         proposed = re.search(r"; every=(\d+) would do$", str(error))
         if proposed is None:  # no period would
-            with pytest.raises(ValueError, match=r"every=1: |prune_end="):
+            with pytest.raises(ValueError, match=r"^(every=1|prune_end='[0-9]+%'): must "):
                 replace(method, every=1).updates(Clock(0, total))
             return
         steps = replace(method, every=int(proposed[1])).updates(Clock(0, total))
@@ -295,6 +241,6 @@ def test_the_period_proposed_for_a_short_training_does(total: int, start: int, s
 def test_a_short_training_with_the_papers_period_is_told_another() -> None:
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=r"^every=1000: .* \(start=0, total_steps=600\); every=10 would do$"):
+    with refused("every", 1000, "start=0", "total_steps=600)", "every=10"):
         sparsify(model, optimizer, GraNet(sparsity=0.9), total_steps=600)
     sparsify(model, optimizer, GraNet(sparsity=0.9, every=10), total_steps=600)

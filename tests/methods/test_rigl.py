@@ -88,38 +88,3 @@ def test_the_optimizer_step_on_update_steps_is_an_option_of_rigl() -> None:
 def test_no_update_after_the_very_last_step() -> None:
     assert RigLITOP(sparsity=0.9, every=10).updates(Clock(0, 100))[-1] == 90
     assert RigL(sparsity=0.9, every=10, end=50).updates(Clock(0, 100))[-1] == 40
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"end": 101}, "end=101: must not be after the last step, total_steps=100"),
-        ({"every": 100}, "every=100: the first update would be after step 100"),
-        ({"every": 0}, "every=0"),
-        ({"end": "0%"}, r"every=10: the first update would be after step 10, .*, total_steps=100\)$"),
-        ({"end": "x"}, "end='x'"),
-    ],
-)
-@pytest.mark.parametrize("cls", [RigL, RigLITOP])
-def test_times_that_make_no_sense_are_refused(cls, fields: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        cls(sparsity=0.9, **{"every": 10, "end": 100} | fields).updates(Clock(0, 100))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"regrow": 1.01}, r"regrow=1\.01"),
-        ({"distribution": "ERK"}, "distribution='ERK'"),
-        ({"sparsity": 1}, "sparsity=1"),
-    ],
-)
-@pytest.mark.parametrize("cls", [RigL, RigLITOP])
-def test_a_wrong_value_is_refused(cls, fields: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        cls(**{"sparsity": 0.9} | fields)
-
-
-def test_the_share_that_itop_ends_with_is_a_share_too() -> None:
-    with pytest.raises(ValueError, match=r"regrow_end=-0\.1: must be in \[0, 1\]"):
-        RigLITOP(sparsity=0.9, regrow_end=-0.1)

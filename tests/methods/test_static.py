@@ -27,8 +27,3 @@ def test_another_seed_gives_another_mask(trial, equal) -> None:
     first, again, other = (trial(Static(sparsity=0.9), 100, seed=seed).masks for seed in (0, 0, 1))
     assert equal(first, again)
     assert not equal(first, other)
-
-
-def test_an_unknown_distribution_is_refused() -> None:
-    with pytest.raises(ValueError, match="distribution='dense': must be one of uniform, er, erk"):
-        Static(sparsity=0.9, distribution="dense")

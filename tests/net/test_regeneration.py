@@ -17,6 +17,7 @@ from granet.distributions import distribution
 from granet.net import make_net
 from granet.scores import Score, gradient, magnitude, random
 from granet.weights import SparseLayer
+from refusals import refused
 
 YES = torch.tensor(True)
 
@@ -77,7 +78,7 @@ def test_a_share_of_a_schedule_may_be_out_by_rounding(kit: Any, ratio: float, mo
 def test_other_shares_are_refused(kit: Any, ratio: float, pattern: str) -> None:
     """More than all of the weights would go, more would grow than there was room for, and no count would hold."""
     net = make_net(kit.make([(8, 4), (6, 8)]).layers, 1, pattern, 0.5)
-    with pytest.raises(ValueError, match=f"ratio={ratio}: must be in \\[0, 1\\], a share of the active weights"):
+    with refused("ratio", ratio):
         kit.begin(net).regenerate(ratio, drop=magnitude, grow=random)
 
 

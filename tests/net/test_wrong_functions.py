@@ -11,6 +11,7 @@ from torch import Tensor
 from granet.net import make_net
 from granet.scores import magnitude
 from granet.weights import SparseLayer
+from refusals import refused
 
 
 @pytest.mark.parametrize("pattern", ["weight", "2x1"])
@@ -18,8 +19,8 @@ from granet.weights import SparseLayer
     ("give", "what"),
     [
         (lambda weight: None, "NoneType"),
-        (lambda weight: weight.abs().mean(), r"a tensor of shape \[\]"),
-        (lambda weight: weight.flatten(1).abs().mean(1), r"a tensor of shape \[8\]"),
+        (lambda weight: weight.abs().mean(), "a tensor of shape []"),
+        (lambda weight: weight.flatten(1).abs().mean(1), "a tensor of shape [8]"),
     ],
 )
 def test_a_score_that_is_not_in_the_shape_of_the_weight_is_refused(
@@ -30,7 +31,7 @@ def test_a_score_that_is_not_in_the_shape_of_the_weight_is_refused(
         return values
 
     net = kit.begin(make_net(kit.make().layers, 1, pattern, 0.5))
-    with pytest.raises(ValueError, match=rf"score: gave {what} for '0.weight'; .* \[8, 3, 3, 3\]"):
+    with refused("score", ..., f"gave {what} for '0.weight'", [8, 3, 3, 3]):
         net.prune_to(0.5, score)
 
 
@@ -49,7 +50,7 @@ def test_a_score_that_is_nan_is_refused(kit: Any, pattern: str, move: Any) -> No
     layers = kit.make().layers
     layers[1].weight.detach().fill_(0.5)
     net = kit.begin(make_net(layers, 1, pattern, 0.5))
-    with pytest.raises(ValueError, match=r"score: gave NaN for '1\.weight', all of whose weights are finite"):
+    with refused("score", ..., "'1.weight'"):
         move(net)
 
 
@@ -75,14 +76,14 @@ def test_a_score_may_be_nan_where_training_has_diverged(kit: Any) -> None:
 @pytest.mark.parametrize(
     ("densities", "what"),
     [
-        ([0.5, 0.5], "gave 2 densities; must be one for each of 3 layers"),
-        ([0.5, 0.5, 0.5, 0.5], "gave 4 densities; must be one for each of 3 layers"),
-        ([1.5, 0.1, 0.1], r"layer 0 of shape \[8, 3, 3, 3\] the density 1.5"),
-        ([1.0, -0.2, 0.1], r"layer 1 of shape \[10, 8\] the density -0.2"),
-        ([0.5, 0.5, float("nan")], "layer 2 .* nan"),
-        ([1.0, 1.0, 1.0], "densities of 1 on average over all weights, not 0.5"),
-        ([0.56, 0.56, 0.56], "densities of 0.56 on average over all weights, not 0.5"),
-        ([0.1, 0.2, 0.0], "densities of 0.1.* on average over all weights, not 0.5"),
+        ([0.5, 0.5], "gave 2 densities"),
+        ([0.5, 0.5, 0.5, 0.5], "gave 4 densities"),
+        ([1.5, 0.1, 0.1], "layer 0 of shape [8, 3, 3, 3] the density 1.5"),
+        ([1.0, -0.2, 0.1], "layer 1 of shape [10, 8] the density -0.2"),
+        ([0.5, 0.5, float("nan")], "the density nan"),
+        ([1.0, 1.0, 1.0], "densities of 1 on"),
+        ([0.56, 0.56, 0.56], "densities of 0.56 on"),
+        ([0.1, 0.2, 0.0], "densities of 0.1119 on"),
     ],
 )
 def test_a_distribution_that_gives_no_shares_is_refused(
@@ -90,14 +91,14 @@ def test_a_distribution_that_gives_no_shares_is_refused(
 ) -> None:
     """A first layer that has to stay dense may leave less than nothing: that was rounded up to the floor unasked."""
     net = kit.begin(make_net(kit.make().layers, 1, pattern, 0.5))
-    with pytest.raises(ValueError, match=f"distribution: .*{what}"):
+    with refused("distribution", ..., what):
         net.sprout(0.5, lambda shapes, density: densities)
 
 
 @pytest.mark.parametrize(("given", "what"), [(None, "NoneType"), (0.5, "float")])
 def test_a_distribution_that_gives_no_list_is_refused(kit: Any, given: Any, what: str) -> None:
     net = kit.begin(kit.make())
-    with pytest.raises(ValueError, match=f"distribution: gave {what}; must be one density for each layer"):
+    with refused("distribution", ..., f"gave {what};"):
         net.sprout(0.5, lambda shapes, density: given)
 
 
@@ -105,11 +106,9 @@ def test_a_distribution_that_gives_no_list_is_refused(kit: Any, given: Any, what
 def test_a_name_is_no_distribution(kit: Any, pattern: str) -> None:
     """Methods have a field ``distribution`` that is a name; moves take functions."""
     net: Any = kit.begin(make_net(kit.make().layers, 1, pattern, 0.5))
-    with pytest.raises(ValueError, match=r"distribution='erk': must be a function .*distribution\('erk'\)"):
+    with refused("distribution", "erk", "distribution('erk')"):
         net.sprout(0.5, "erk")
-    with pytest.raises(
-        ValueError, match=r"distribution='global': must be a function .* None to rank all layers together"
-    ):
+    with refused("distribution", "global"):
         net.prune_to(0.5, magnitude, "global")
 
 
@@ -122,7 +121,7 @@ def test_a_distribution_that_is_nearly_right_is_rounded(kit: Any) -> None:
 def test_a_sparsity_that_is_no_share_is_refused(kit: Any, sparsity: float) -> None:
     net = kit.begin(kit.make())
     for move in (net.prune_to, net.reselect):
-        with pytest.raises(ValueError, match=r"sparsity=.*: must be in \[0, 1\]"):
+        with refused("sparsity", sparsity):
             move(sparsity, magnitude)
 
 

@@ -19,7 +19,7 @@ from paper import pretrained as module
 from paper import publish as command
 from paper.pretrained import pretrained_page, publish, score
 from paper.publish import main
-from refusal import in_an_empty_folder
+from refusals import Commands, refused
 
 RECIPE = Recipe(epochs=2, method_fields={"sparsity": 0.95, "every": 4})
 
@@ -71,7 +71,7 @@ def test_an_entry_is_replaced_by_its_own_run_only(run: Run, folder: Path) -> Non
     assert [entry.name for entry in read_index(folder)] == ["a", "b"] and again.sha256 != first.sha256
     before = (folder / "index.json").read_text().replace(first.run, "another-run")
     (folder / "index.json").write_text(before)
-    with pytest.raises(ValueError, match=r"name='b': belongs to another run already"):
+    with refused("name", "b"):
         publish(run.folder.path, folder, name="b")
     assert (folder / "index.json").read_text() == before
 
@@ -114,10 +114,10 @@ def test_a_network_for_other_than_three_channels(folder: Path) -> None:
 
 
 def test_names_and_files_that_are_wrong(run: Run, folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"name='vgg': there are none yet"):
+    with refused("name", "vgg"):
         load_from(folder, "vgg")
     entry = publish(run.folder.path, folder, name="digits-95")
-    with pytest.raises(ValueError, match=r"name='digit-95': the nearest is 'digits-95'"):
+    with refused("name", "digit-95", "'digits-95'"):
         load_from(folder, "digit-95")
     other = publish(run.folder.path, folder, name="other", dtype=None)
     (folder / other.file).replace(folder / entry.file)
@@ -160,24 +160,24 @@ def test_options_say_how_a_network_is_added(
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "field", "value"),
     [
-        ("--name mine", "name='mine': must be given with a run, the one to enter under it"),
-        ("--name mine --folder nothere", "name='mine': must be given with a run, the one to enter under it"),
-        ("--folder nothere", "folder='nothere': must be a folder"),
-        ("run --folder afile", "folder='afile': must be a folder"),
-        ("run --page nothere/page.md", "page='nothere/page.md': must be a file in a folder that exists"),
+        ("--name mine", "name", "mine"),
+        ("--name mine --folder nothere", "name", "mine"),
+        ("--folder nothere", "folder", "nothere"),
+        ("run --folder afile", "folder", "afile"),
+        ("run --page nothere/page.md", "page", "nothere/page.md"),
     ],
 )
 def test_wrong_options_are_one_line(
     options: str,
-    says: str,
+    field: str,
+    value: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    refused = in_an_empty_folder(main, tmp_path, monkeypatch, capsys)
-    assert refused(*options.split()) == f"python -m paper.publish: {says}\n"
+    Commands(main, tmp_path, monkeypatch, capsys, "python -m paper.publish")(options, field, value)
 
 
 def test_the_page_is_what_the_index_gives() -> None:

@@ -16,6 +16,7 @@ import granet
 from granet.model_inputs import each_tensor
 from granet.probe import Probe
 from granet.weights import find_layers
+from refusals import refused
 
 BATCHES = [(torch.randn(12, 6, generator=torch.Generator().manual_seed(i)), torch.arange(12) % 3) for i in range(3)]
 
@@ -261,15 +262,15 @@ def test_sequences_packed_together_reach_the_model_as_such(alone: bool) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "none": ({"batches": None}, r"batches=None: trial needs 2 of \(inputs, targets\)"),
-    "too few": ({"batches": BATCHES[:1]}, "batches: trial needs 2 of them, there are 1"),
-    "no iterable": ({"batches": 7}, "batches=7: trial needs an iterable"),
-    "no pairs": ({"batches": iter([torch.ones(2, 6), torch.ones(2, 6)])}, "batches: trial needs pairs .* not Tensor"),
-    "no loss": ({"loss": None}, "loss=None: trial needs a function"),
-    "the name of a loss": ({"loss": "mse"}, "loss='mse': trial needs a function"),
-    "a loss of many numbers": ({"loss": lambda o, t: o}, "loss: trial needs one number"),
-    "a loss of its own": ({"loss": lambda o, t: torch.ones(())}, "loss: trial needs one number that depends"),
-    "a loss that is a float": ({"loss": lambda o, t: 1.0}, r"loss: trial needs one number .* got 1\.0"),
+    "none": ({"batches": None}, ("batches", None, "2")),
+    "too few": ({"batches": BATCHES[:1]}, ("batches", ..., "2")),
+    "no iterable": ({"batches": 7}, ("batches", 7)),
+    "no pairs": ({"batches": iter([torch.ones(2, 6), torch.ones(2, 6)])}, ("batches", ...)),
+    "no loss": ({"loss": None}, ("loss", None)),
+    "the name of a loss": ({"loss": "mse"}, ("loss", "mse")),
+    "a loss of many numbers": ({"loss": lambda o, t: o}, ("loss", ...)),
+    "a loss of its own": ({"loss": lambda o, t: torch.ones(())}, ("loss", ...)),
+    "a loss that is a float": ({"loss": lambda o, t: 1.0}, ("loss", ..., "1.0")),
 }
 
 
@@ -277,7 +278,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_cannot_be_used_is_refused(case: str) -> None:
     given, message = WRONG[case]
     probe = probe_of(net(torch.float32), **given)
-    with pytest.raises(ValueError, match=message):
+    with refused(*message):
         probe.gradient(probe.draw(2))
 
 
@@ -290,7 +291,7 @@ def test_outputs_that_cannot_be_divided_are_refused() -> None:
         return nn.functional.cross_entropy(outputs["logits"], targets)
 
     probe = probe_of(Named(6, 4), loss=loss)
-    with pytest.raises(ValueError, match=r"temperature=200\.0: trial divides by it one tensor of outputs, not dict"):
+    with refused("temperature", 200.0):
         probe.gradient(probe.draw(1), temperature=200.0)
     assert probe.gradient(probe.draw(1))["weight"].any()
 

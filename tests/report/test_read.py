@@ -10,6 +10,7 @@ import pytest
 
 from granet.report.read import find_runs, read_run
 from granet.training import Recipe
+from refusals import refused
 
 Make = Callable[..., Path]
 
@@ -145,8 +146,8 @@ def test_no_run(make_run: Make, tmp_path: Path) -> None:
 def test_files_that_are_not_text(make_run: Make) -> None:
     folder = make_run()
     (folder / "summary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"summary\.json: "):
+    with refused(Path("summary.json")):
         read_run(folder)
     (folder / "summary.json").write_text(json.dumps([1, 2]))
-    with pytest.raises(ValueError, match=r"summary\.json: "):
+    with refused(Path("summary.json")):
         read_run(folder)

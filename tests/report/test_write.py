@@ -14,6 +14,7 @@ from granet.report import read_run, write_report
 from granet.report.draw import same_layers
 from granet.report.labels import shown_runs
 from granet.training import Recipe
+from refusals import refused
 
 image = pytest.importorskip("matplotlib.image")
 Make = Callable[..., Path]
@@ -251,5 +252,5 @@ def test_bad_input_leaves_the_old_report(make_run: Make, tmp_path: Path) -> None
 def test_without_matplotlib(make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
-    with pytest.raises(ValueError, match=r"matplotlib: pip install 'granet\[plots\]'"):
+    with refused("report", ..., "'granet[plots]'"):
         write_report([make_run()], tmp_path / "report.html")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import granet
 from granet.net import SparseNet
+from refusals import refused
 
 Kit = SimpleNamespace
 Run = tuple[nn.Module, torch.optim.Optimizer, granet.Sparsifier]
@@ -100,8 +101,8 @@ def a_list(net: SparseNet) -> None:
 @pytest.mark.parametrize(
     ("keep", "says"),
     [
-        (a_number, r"net\.memory\['count'\]=3: must be a tensor, so that it is saved"),
-        (a_list, r"4\.weight: layer\.memory\['seen'\]=\[0\.5\]: must be a tensor"),
+        (a_number, "net.memory['count']=3"),
+        (a_list, "4.weight: layer.memory['seen']=[0.5]"),
     ],
 )
 def test_what_is_no_tensor_is_refused_before_it_is_to_be_saved(
@@ -109,7 +110,7 @@ def test_what_is_no_tensor_is_refused_before_it_is_to_be_saved(
 ) -> None:
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=f"^{says}"):
+    with refused(says):
         granet.sparsify(model, optimizer, Keeps(sparsity=0.5, keep=keep, later=later), total_steps=STEPS)
         assert later
         kit.train(model, optimizer, 2)
@@ -136,10 +137,10 @@ def none_any_more(net: SparseNet) -> None:
 @pytest.mark.parametrize(
     ("keep", "later", "entry"),
     [
-        (another_tensor, True, r"net\.memory\['count'\]"),
-        (a_longer_one, False, r"net\.memory\['count'\]"),
-        (another_type, False, r"0\.weight: layer\.memory\['seen'\]"),
-        (none_any_more, False, r"net\.memory\['count'\]"),
+        (another_tensor, True, "net.memory['count']"),
+        (a_longer_one, False, "net.memory['count']"),
+        (another_type, False, "0.weight: layer.memory['seen']"),
+        (none_any_more, False, "net.memory['count']"),
     ],
 )
 def test_what_could_not_be_loaded_is_refused_at_the_first_update(
@@ -149,7 +150,7 @@ def test_what_could_not_be_loaded_is_refused_at_the_first_update(
     model = kit.net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     granet.sparsify(model, optimizer, Keeps(sparsity=0.5, keep=keep, later=later), total_steps=STEPS)
-    with pytest.raises(ValueError, match=rf"^{entry}: must be made in begin\(\) and keep its shape and type"):
+    with refused(entry, ..., "begin()"):
         kit.train(model, optimizer, 2)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import granet
 from bits import Parts, differences
 from granet.sparsifier import steps_of
+from refusals import refused
 
 STEPS = 16
 PATTERNS = {"4x1": 0.75, "1x4": 0.75, "filter": 0.5, "2:4": 0.5, "fan-in": 0.75}
@@ -134,10 +135,14 @@ def test_the_state_of_another_pattern_is_refused(there: str, here: str) -> None:
     state = Run("granet", there).sparsifier.state_dict()
     run = Run("granet", here)
     before = copy.deepcopy(run.state())
-    with pytest.raises(ValueError, match=r"state\['fields'\]"):
+    with (
+        refused("state['fields']['sparsity']", 0.75)
+        if here == "filter"
+        else refused("state['fields']['pattern']", there)
+    ):
         run.sparsifier.load_state_dict(state)
     del state["fields"]  # as it was saved before there were any
-    with pytest.raises(ValueError, match=rf"state\['masks'\]\['\d.weight'\]: .*breaks pattern='{here}'"):
+    with refused("state['masks']['6.weight']", ..., f"pattern='{here}'"):
         run.sparsifier.load_state_dict(state)
     assert not differences(before, run.state())
 
@@ -272,7 +277,7 @@ def test_a_model_that_cannot_be_traced_is_warned_about_once() -> None:
 
 
 def test_a_wrong_optimizer_is_refused_before_the_model_is_traced() -> None:
-    with pytest.raises(ValueError, match="optimizer=list: must be a torch"):
+    with refused("optimizer", []):
         granet.sparsify(Block(), [], granet.Static(sparsity=0.5, pattern="filter"))  # type: ignore[arg-type]
 
 

@@ -145,10 +145,10 @@ def test_bad_input_is_one_line_that_names_the_field(tmp_path: Path, line: str, m
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("width = 0.5", "width=0.5: model 'digits_net' has no width multiplier"),
+        ("width = 0.5", "width=0.5: must be 1, "),
         ('exclude = ["nothing*"]', "exclude='nothing*': matches no sparsifiable weight"),
         ('pattern = "16x16"', "pattern='16x16': does not divide 'features.0.weight'"),
-        ('pattern = "filter"', "sparsity=0.995: leaves 796 weights, but pattern='filter' with floor=1 keeps at least"),
+        ('pattern = "filter"', "sparsity=0.995: leaves 796 weights; pattern='filter' with floor=1 needs "),
     ],
 )
 @pytest.mark.filterwarnings("ignore:granet. pattern='filter'. a dropped row")

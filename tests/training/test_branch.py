@@ -18,6 +18,7 @@ from granet.training import Recipe, Run, Training
 from granet.training.branch import find_parent
 from granet.training.checkpoint import keep_state, kept_path, load_kept
 from granet.training.rundir import run_name
+from refusals import refused
 
 CPU = torch.device("cpu")
 DATA = load("digits")
@@ -180,7 +181,7 @@ def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: 
     finished(trunk, tmp_path)
     path = kept_path(tmp_path / run_name(trunk), 1)
     child = replace(trunk, parent=run_name(trunk), keep=(), branch_epoch=1)
-    with pytest.raises(ValueError, match=r"branch_epoch=3: .*kept-0003.pt is not there; that run must keep"):
+    with refused("branch_epoch", 3, "0003.pt"):
         Run(replace(child, epochs=4, branch_epoch=3), DATA, CPU, tmp_path)
     with pytest.raises(ValueError, match=r"model='resnet20', method='.*': the checkpoint is of another model"):
         Run(replace(child, model="resnet20"), DATA, CPU, tmp_path)
@@ -202,15 +203,15 @@ def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"branch_epoch": 2, "hold": 3}, r"hold=3: must not go past the end of the schedule: epoch 2 \+ 3 > 4"),
-        ({"branch_epoch": 4}, "branch_epoch=4: must be an epoch before 4"),
-        ({"branch_epoch": 1, "parent": ""}, "parent='': must name the run to branch from"),
-        ({"branch_epoch": 0, "hold": 1}, "hold=1: needs a branch_epoch"),
-        ({"keep": (4,)}, "keep=4: must be an epoch from 1 to 3"),
+        ({"branch_epoch": 2, "hold": 3}, ("hold", 3, "2", "3", "4")),
+        ({"branch_epoch": 4}, ("branch_epoch", 4, "4")),
+        ({"branch_epoch": 1, "parent": ""}, ("parent", "")),
+        ({"branch_epoch": 0, "hold": 1}, ("hold", 1)),
+        ({"keep": (4,)}, ("keep", 4, "3")),
     ],
 )
-def test_bad_recipes_name_the_field(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bad_recipes_name_the_field(fields: dict[str, object], message: tuple) -> None:
+    with refused(*message):
         replace(BRANCH, **fields)
 
 
@@ -228,7 +229,7 @@ def test_a_parent_is_a_path_before_it_is_a_name_beside_the_run(tmp_path: Path, m
 
 
 def test_a_branch_has_epochs_of_as_many_steps_as_its_trunk(out: Path) -> None:
-    with pytest.raises(ValueError, match="batch_size=128: 1 epochs are 9 steps then, but 4 in the run that it"):
+    with refused("batch_size", 128, "9", "4"):
         Run(replace(BRANCH, batch_size=128), DATA, CPU, out)
 
 

@@ -11,6 +11,7 @@ from granet.data import load
 from granet.training.fingerprint import fingerprint
 from granet.training.recipe import Recipe
 from granet.training.rundir import RunDir
+from refusals import refused
 
 NOISE = b"\xff\xfe\x00\x93"
 DAMAGED = [
@@ -44,7 +45,7 @@ def test_a_summary_of_text_is_damaged(tmp_path: Path) -> None:
     numbers = ("sparsity_asked", "sparsity", "parameters", "nonzero", "flops_ratio", "seconds")
     rest = "".join(f', "{name}": 1' for name in numbers)
     path.write_text(f'{{"test_accuracy": "high", "best_test_accuracy": null, "best_epoch": null{rest}}}')
-    with pytest.raises(ValueError, match=r"summary\.json: is damaged .*test_accuracy='high' is not a number"):
+    with refused(Path("summary.json"), ..., "test_accuracy='high'"):
         _ = RunDir(tmp_path).summary
 
 

@@ -16,6 +16,7 @@ from granet.training import Recipe, Run, Training
 from granet.training.batches import normaliser
 from granet.training.loggers import _metrics
 from granet.training.rundir import run_name
+from refusals import refused
 
 METHOD = {"sparsity": 0.9, "initial_sparsity": 0.5, "every": 3}
 PLAIN = Recipe(epochs=2, batch_size=32, milestones=(), method_fields=METHOD, crop=1, flip=True)
@@ -113,7 +114,7 @@ def test_activations_are_those_for_the_first_validation_images_or_else_training_
 
 
 def test_an_unknown_observer() -> None:
-    with pytest.raises(ValueError, match=r"observe='rank': must be one of overlap, "):
+    with refused("observe", "rank"):
         replace(PLAIN, observe=("rank",))
 
 

@@ -11,6 +11,7 @@ import pytest
 import granet
 from granet.training.recipe import Recipe, method_class
 from granet.training.rundir import run_name
+from refusals import refused
 
 
 def test_stretch_multiplies_the_epochs() -> None:
@@ -154,7 +155,7 @@ def test_the_limits_themselves_are_allowed(limit: dict[str, object]) -> None:
 
 def test_batch_larger_than_the_set_and_unknown_field() -> None:
     assert Recipe(batch_size=100).clock(100).steps_per_epoch == 1
-    with pytest.raises(ValueError, match=r"^batch_size=128: must be at most 100"):
+    with refused("batch_size", 128, "100"):
         Recipe(batch_size=128).clock(100)
     with pytest.raises(ValueError, match="'learning_rate'"):
         Recipe.from_dict({"learning_rate": 0.1})
@@ -162,7 +163,7 @@ def test_batch_larger_than_the_set_and_unknown_field() -> None:
 
 def test_a_method_is_dense_or_one_of_the_registry() -> None:
     assert method_class("dense") is None and method_class("gmp") is granet.GMP
-    with pytest.raises(ValueError, match=r"method='gpm': must be one of dense, .*gmp"):
+    with refused("method", "gpm"):
         method_class("gpm")
 
 
@@ -178,7 +179,7 @@ def test_without_fields_a_dense_run_has_none_and_a_wrong_name_is_told() -> None:
     assert Recipe(method="dense") == Recipe().dense_twin()
     assert replace(Recipe(), seed=1) == Recipe(seed=1)
     assert run_name(Recipe(method="rigl")) == "digits-digits_net-rigl-0.9-seed0-281b751d"  # as ever
-    with pytest.raises(ValueError, match=r"^method='graent': must be one of dense, .*did you mean 'granet'"):
+    with refused("method", "graent", "'granet'"):
         Recipe(method="graent")
 
 
@@ -194,19 +195,19 @@ def test_lists_are_taken_as_tuples() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"no_decay": "*bias"}, "no_decay='*bias': must be of type list"),
-        ({"keep": (1.5,)}, "keep=[1.5]: must hold whole numbers"),
-        ({"epochs": 2.0}, "epochs=2.0: must be of type int"),
-        ({"seed": True}, "seed=True: must be of type int"),
-        ({"lr": "0.1"}, "lr='0.1': must be of type float"),
-        ({"flip": 1}, "flip=1: must be of type bool"),
-        ({"warm_up": "5x"}, "warm_up='5x': must be optimizer steps (1000), epochs ('30ep') or a share (0.5 or '50%')"),
-        ({"milestones": (5, -1)}, "milestones=-1: must not be negative"),
-        ({"milestones": ("150%",)}, "milestones='150%': must be at most '100%'"),
-        ({"warm_up": None}, "warm_up=None: must be of type int (steps), float (a share) or str"),
+        ({"no_decay": "*bias"}, ("no_decay", "*bias")),
+        ({"keep": (1.5,)}, ("keep", [1.5])),
+        ({"epochs": 2.0}, ("epochs", 2.0)),
+        ({"seed": True}, ("seed", True)),
+        ({"lr": "0.1"}, ("lr", "0.1")),
+        ({"flip": 1}, ("flip", 1)),
+        ({"warm_up": "5x"}, ("warm_up", "5x", "(1000)", "'30ep')", "(0.5 or '50%')")),
+        ({"milestones": (5, -1)}, ("milestones", -1)),
+        ({"milestones": ("150%",)}, ("milestones", "150%", "'100%'")),
+        ({"warm_up": None}, ("warm_up", None)),
     ],
     ids=str,
 )
-def test_fields_have_their_types(wrong: dict[str, object], says: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(says)):
+def test_fields_have_their_types(wrong: dict[str, object], says: tuple) -> None:
+    with refused(*says):
         Recipe(**wrong)  # type: ignore[arg-type]

@@ -10,27 +10,28 @@ from torch import nn
 import granet
 from granet.data.dataset import ImageSet
 from granet.training import Recipe, Training
+from refusals import refused
 
 SHORT = Recipe(epochs=4, batch_size=32, milestones=("50%",), method_fields={"sparsity": 0.9, "every": 2})
 
 
 @pytest.mark.parametrize(
-    ("wrong", "field"),
+    ("wrong", "subject"),
     [
-        ({"method": "granett"}, "method"),
-        ({"method_fields": {"sparsity": 1.0}}, "sparsity"),
-        ({"method_fields": {"sparsity": 0.9, "evry": 2}}, "evry"),
-        ({"method": "dense"}, "method_fields"),
-        ({"milestones": ("half",)}, "milestones"),
-        ({"model": "resnet21"}, "model"),
-        ({"batch_size": 500}, "batch_size"),
-        ({"crop": 8}, "crop"),
-        ({"warm_up": "100%"}, "warm_up"),
-        ({"no_decay": ("batchnorm*",)}, "no_decay"),
+        ({"method": "granett"}, "method='granett'"),
+        ({"method_fields": {"sparsity": 1.0}}, "sparsity=1.0"),
+        ({"method_fields": {"sparsity": 0.9, "evry": 2}}, "evry=2"),
+        ({"method": "dense"}, "method_fields={'sparsity': 0.9, 'every': 2}"),
+        ({"milestones": ("half",)}, "milestones='half'"),
+        ({"model": "resnet21"}, "model='resnet21'"),
+        ({"batch_size": 500}, "batch_size=500"),
+        ({"crop": 8}, "crop=8"),
+        ({"warm_up": "100%"}, "warm_up='100%'"),
+        ({"no_decay": ("batchnorm*",)}, "no_decay=('batchnorm*',)"),
     ],
 )
-def test_wrong_recipes_fail_before_the_first_step(data: ImageSet, wrong: dict[str, object], field: str) -> None:
-    with pytest.raises(ValueError, match=field):
+def test_wrong_recipes_fail_before_the_first_step(data: ImageSet, wrong: dict[str, object], subject: str) -> None:
+    with refused(subject):
         Training(replace(SHORT, **wrong), data)
 
 
@@ -106,23 +107,23 @@ def of_other_size(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "says"),
+    ("model", "tells"),
     [
-        (outputs(lambda x: (x, x)), "must return a tensor, not a tuple"),
-        (outputs(lambda x: x[:, :1]), r"must return \[images, 2\] for the 2 classes of digits; .* returns \[1, 1\]"),
-        (outputs(lambda x: x.sum()), r"for one image it returns \[\]"),
-        (nn.Linear(5, 10), r"cannot take images of 1x8x8 \(.*shapes cannot be multiplied"),
-        (outputs(not_written_yet), r"cannot take images of 1x8x8 \(NotImplementedError: \)"),
-        (outputs(of_other_size), r"cannot take images of 1x8x8 \(AssertionError: height 10 is not 224\)"),
-        (nn.BatchNorm1d(64), r"cannot take images of 1x8x8 \(ValueError: expected 2D or 3D input"),
+        (outputs(lambda x: (x, x)), "not a tuple"),
+        (outputs(lambda x: x[:, :1]), "[images, 2] for the 2 classes of digits; for one image it returns [1, 1]"),
+        (outputs(lambda x: x.sum()), "for one image it returns []"),
+        (nn.Linear(5, 10), "1x8x8 (RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        (outputs(not_written_yet), "1x8x8 (NotImplementedError: )"),
+        (outputs(of_other_size), "1x8x8 (AssertionError: height 10 is not 224)"),
+        (nn.BatchNorm1d(64), "1x8x8 (ValueError: expected 2D or 3D input"),
     ],
     ids=["tuple", "few", "none", "images", "silent", "assertion", "dimensions"],
 )
 def test_a_model_that_does_not_fit_is_found_before_the_first_step(
-    data: ImageSet, model: nn.Module, says: str, monkeypatch: pytest.MonkeyPatch
+    data: ImageSet, model: nn.Module, tells: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("granet.training.setup.create_model", lambda *_, **__: model)
-    with pytest.raises(ValueError, match=f"model='digits_net': .*{says}"):
+    with refused("model", "digits_net", tells):
         Training(Recipe(), data)
 
 
@@ -132,16 +133,16 @@ def test_a_model_may_have_more_outputs_than_classes_but_not_than_fit(
     models = iter([outputs(lambda x: x), outputs(too_large)])
     monkeypatch.setattr("granet.training.setup.create_model", lambda *_, **__: next(models))
     Training(Recipe(), data)
-    with pytest.raises(ValueError, match=r"^device='cpu': not enough memory"):
+    with refused("device", "cpu"):
         Training(Recipe(), data)
 
 
 def test_a_method_that_starts_from_a_finished_run_is_given_one(data: ImageSet) -> None:
-    with pytest.raises(ValueError, match="parent='': lth starts from a finished run; name its folder"):
+    with refused("parent", ""):
         Training(Recipe(method="lth", method_fields={"sparsity": 0.5}), data)
 
 
 def test_a_run_that_has_no_use_for_another_is_not_given_one(data: ImageSet) -> None:
     for method, fields in (("rigl", {"sparsity": 0.5}), ("dense", {})):
-        with pytest.raises(ValueError, match=f"parent='runs/other': {method} does not start from another run"):
+        with refused("parent", "runs/other", method):
             Training(Recipe(method=method, method_fields=fields, parent="runs/other"), data)

@@ -13,6 +13,7 @@ from torch import nn
 
 from granet.probe.trained import take_over
 from granet.training.rundir import RunDir
+from refusals import refused
 
 
 def net(seed: int, outputs: int = 5) -> nn.Sequential:
@@ -46,13 +47,13 @@ def test_a_tied_weight_takes_the_value_of_its_first_name() -> None:
 
 
 def test_what_is_no_finished_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"parent='.*': must be the folder of a finished run, there is no model"):
+    with refused("parent", tmp_path, "model.safetensors", unchanged=(tmp_path,)):
         RunDir(tmp_path).trained_state(net(0))
     save_model(net(1, outputs=3), str(tmp_path / "model.safetensors"))
-    with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model \(.*\)$"):
+    with refused("parent", tmp_path, "this model (", unchanged=(tmp_path,)):
         RunDir(tmp_path).trained_state(net(0))
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"parent='.*': is not a run of this model \(.*\)$"):
+    with refused("parent", tmp_path, "this model (", unchanged=(tmp_path,)):
         RunDir(tmp_path).trained_state(net(0))
 
 
@@ -62,5 +63,5 @@ def test_weights_that_one_may_not_read(tmp_path: Path, monkeypatch: pytest.Monke
 
     save_model(net(1), str(tmp_path / "model.safetensors"))
     monkeypatch.setattr(Path, "open", deny)
-    with pytest.raises(ValueError, match=r"parent='.*': model\.safetensors cannot be read \(Permission denied\)$"):
+    with refused("parent", tmp_path, "model.safetensors", "(Permission denied)"):
         RunDir(tmp_path).trained_state(net(2))

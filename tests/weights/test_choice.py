@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
 from granet.weights import SparseLayer, find_layers
+from refusals import refused
 
 
 def names(model: nn.Module, **options: object) -> list[str]:
@@ -57,7 +57,7 @@ def test_kinds_of_layers(module: nn.Module) -> None:
     ids=lambda module: type(module).__name__,
 )  # fmt: skip
 def test_what_is_no_convolution_or_linear_layer_is_left_dense(module: nn.Module) -> None:
-    with pytest.raises(ValueError, match="model: no sparsifiable weight in Sequential"):
+    with refused("model"):
         find_layers(nn.Sequential(module))
 
 
@@ -89,28 +89,26 @@ def test_globs_choose_by_name(include: tuple[str, ...], exclude: tuple[str, ...]
 @pytest.mark.parametrize("option", ["include", "exclude"])
 @pytest.mark.parametrize("glob", ["head.*", "FC.*", "stem", "stem.1.*", "*.bias", "fc.bias*", ""])
 def test_a_glob_that_matches_nothing_is_refused(option: str, glob: str) -> None:
-    with pytest.raises(ValueError, match="matches no sparsifiable weight") as error:
+    with refused(option, glob, "stem.0.weight, stem.2.weight"):
         names(two_blocks(), **{option: ("*", glob) if option == "include" else (glob,)})
-    assert f"{option}={glob!r}" in str(error.value)
-    assert "stem.0.weight, stem.2.weight" in str(error.value)
 
 
 @pytest.mark.parametrize("option", ["include", "exclude"])
 def test_a_glob_that_is_no_text_is_refused(option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option}=3: must be a glob"):
+    with refused(option, 3, "glob"):
         names(two_blocks(), **{option: (3,)})
 
 
 def test_nothing_left_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"exclude=\('\*',\): leave no weight; .*stem\.0\.weight"):
+    with refused("include=('*',), exclude", ("*",), "stem.0.weight"):
         names(two_blocks(), exclude=("*",))
-    with pytest.raises(ValueError, match=r"include=\(\), .*leave no weight"):
+    with refused("include=(), exclude", ()):
         names(two_blocks(), include=())
-    with pytest.raises(ValueError, match="every weight of ModuleDict is frozen"):
+    with refused("model", ..., "frozen"):
         names(two_blocks().requires_grad_(False))
     model = two_blocks()
     model["stem"].requires_grad_(False)
-    with pytest.raises(ValueError, match=r"leave no weight that trains \(stem\.0\.weight, .*: frozen, requires_grad"):
+    with refused("include=('stem.*',), exclude", (), "frozen"):
         names(model, include=("stem.*",))
 
 
@@ -132,24 +130,22 @@ def test_also_adds_any_parameter_by_glob() -> None:
 
 def test_include_never_reaches_beyond_the_known_kinds() -> None:
     model = nn.ModuleDict({"words": nn.Embedding(7, 4), "fc": nn.Linear(4, 7)})
-    with pytest.raises(
-        ValueError, match=r"include='words\.\*': .* \(words\.weight: embedding; also='words\.\*' adds it"
-    ):
+    with refused("include", "words.*", "also='words.*'"):
         names(model, include=("words.*",))
 
 
 @pytest.mark.parametrize(
     ("also", "says"),
     [
-        ("head.*", "also='head.*': matches no parameter; weights here: "),
-        ("body.0", r"also='body.0': matches no parameter (did you mean 'body.0.*'?); "),
-        ("fc.bias", "also='fc.bias': 'fc.bias' must be a floating-point weight of two or more dimensions"),
-        ("*.1.*", "also='*.1.*': 'stem.1.weight' must be a floating-point weight of two or more dimensions"),
-        (3, "also=3: must be globs over parameter names"),
+        ("head.*", ("also", "head.*")),
+        ("body.0", ("also", "body.0", "'body.0.*'?)")),
+        ("fc.bias", ("also", "fc.bias", "'fc.bias'")),
+        ("*.1.*", ("also", "*.1.*", "'stem.1.weight'")),
+        (3, ("also", 3)),
     ],
 )
-def test_also_that_adds_nothing_is_refused(also: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
+def test_also_that_adds_nothing_is_refused(also: Any, says: tuple) -> None:
+    with refused(*says):
         names(two_blocks(), also=also)
 
 
@@ -161,19 +157,19 @@ def test_what_may_be_left_out_is_whatever_could_be_sparse() -> None:
 @pytest.mark.parametrize("option", ["include", "exclude"])
 @pytest.mark.parametrize("name", ["fc", "body.0", "b?dy"])
 def test_the_name_of_a_module_is_told_from_that_of_a_parameter(option: str, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"matches no .* \(did you mean '{re.escape(name)}\.\*'\?\); "):
+    with refused(option, name, f"did you mean '{name}.*'"):
         names(two_blocks(), **{option: name})
 
 
 def test_a_layer_of_complex_numbers_has_to_be_excluded() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2, dtype=torch.complex64))
-    with pytest.raises(ValueError, match=r"model: '1\.weight' must be a floating-point .*; exclude='1\.weight'"):
+    with refused("model", ..., "'1.weight'", "exclude='1.weight'"):
         names(model)
     assert names(model, exclude="1.weight") == ["0.weight"]
 
 
 def test_a_model_without_convolutions_and_linear_layers_says_how_others_are_named() -> None:
-    with pytest.raises(ValueError, match=r"no sparsifiable weight in LSTM; name others in also="):
+    with refused("model", ..., "LSTM", "also="):
         names(nn.LSTM(3, 2))
     assert names(nn.LSTM(3, 2), also="weight_hh_l0") == ["weight_hh_l0"]
 
@@ -182,7 +178,7 @@ def test_a_model_without_convolutions_and_linear_layers_says_how_others_are_name
 def test_an_embedding_of_sparse_gradients_is_refused_unless_it_is_tied(kind: Any) -> None:
     model = nn.ModuleDict({"words": kind(7, 4, sparse=True), "head": nn.Linear(4, 7, bias=False)})
     assert names(model) == ["head.weight"]
-    with pytest.raises(ValueError, match=r"also='words\.\*': the gradients of 'words\.weight' would be sparse"):
+    with refused("also", "words.*", "'words.weight'"):
         names(model, also="words.*")
     model["head"].weight = model["words"].weight
     assert names(model, also="words.*") == ["words.weight"]
@@ -231,7 +227,7 @@ def test_a_frozen_weight_is_left_out() -> None:
 
 def test_a_lazy_layer_must_have_seen_data() -> None:
     model = nn.Sequential(nn.LazyConv2d(4, 3), nn.Flatten(), nn.LazyLinear(3))
-    with pytest.raises(ValueError, match=r"model: '0\.weight' has no shape yet; run one forward pass"):
+    with refused("model", ..., "'0.weight'"):
         find_layers(model)
     model(torch.zeros(1, 2, 5, 5))
     assert [tuple(layer.weight.shape) for layer in find_layers(model)] == [(4, 2, 3, 3), (3, 36)]
@@ -257,7 +253,7 @@ def test_a_weight_that_wraps_other_tensors_is_refused() -> None:
     """As those of `fully_shard` do, which need several ranks, and quantised ones."""
     model = nn.Sequential(nn.Linear(3, 2))
     model[0].weight = nn.Parameter(TwoTensor(torch.ones(2, 3), torch.ones(2, 3)))
-    with pytest.raises(ValueError, match=r"model: '0\.weight' is a TwoTensor; only plain tensors"):
+    with refused("model", ..., "'0.weight'"):
         find_layers(model)
 
 

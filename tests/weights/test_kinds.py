@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 import granet
 from granet.weights import Orientation, find_layers, kinds, weights_in
+from refusals import refused
 
 
 @pytest.fixture(autouse=True)
@@ -68,42 +68,33 @@ def test_what_a_user_says_last_counts_whatever_is_known_already() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "says"),
+    ("weights", "tells"),
     [
-        (
-            {"up": Orientation(experts=0)},
-            "Mixture.up of shape [3, 4, 8] does not fit: out=0, inputs=1, experts=0 must be",
-        ),
-        (
-            {"up": Orientation(2, 3)},
-            "Mixture.up of shape [3, 4, 8] does not fit: out=2, inputs=3 must be different dim",
-        ),
-        ({"up": Orientation(parts=2)}, "Mixture.up of shape [3, 4, 8] does not fit: parts=2 must divide the 3 of dim"),
+        ({"up": Orientation(experts=0)}, "Mixture.up of shape [3, 4, 8] does not fit: out=0, inputs=1, experts=0"),
+        ({"up": Orientation(2, 3)}, "Mixture.up of shape [3, 4, 8] does not fit: out=2, inputs=3"),
+        ({"up": Orientation(parts=2)}, "Mixture.up of shape [3, 4, 8] does not fit: parts=2"),
         ({"up": 1}, "Mixture.up=1: must be a granet.Orientation"),
-        (lambda module: None, "gave None for Mixture; must be a dict"),
+        (lambda module: None, "gave None for Mixture"),
     ],
 )
-def test_axes_that_do_not_fit_the_weight_are_refused(weights: Any, says: str) -> None:
+def test_axes_that_do_not_fit_the_weight_are_refused(weights: Any, tells: str) -> None:
     granet.register_weights(Mixture, weights)
     model = nn.ModuleDict({"mix": Mixture(), "fc": nn.Linear(2, 2)})
-    before = {name: value.clone() for name, value in model.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=f"^register_weights: {re.escape(says)}"):
+    with refused("register_weights", ..., tells, unchanged=(model, optimizer)):
         granet.sparsify(model, optimizer, granet.Static(sparsity=0.5))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert not optimizer._optimizer_step_pre_hooks
 
 
 @pytest.mark.parametrize(
-    ("module_type", "weights", "says"),
+    ("module_type", "weights", "field", "value"),
     [
-        (3, {}, "module_type=3: must be a class"),
-        (int, {}, "module_type="),
-        (nn.Linear, ["weight"], "weights=['weight']:"),
+        (3, {}, "module_type", 3),
+        (int, {}, "module_type", int),
+        (nn.Linear, ["weight"], "weights", ["weight"]),
     ],
 )
-def test_what_is_no_kind_is_refused(module_type: Any, weights: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(says)):
+def test_what_is_no_kind_is_refused(module_type: Any, weights: Any, field: str, value: object) -> None:
+    with refused(field, value):
         granet.register_weights(module_type, weights)
 
 

@@ -60,7 +60,7 @@ def named_alike(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Tens
     names = matched(masks, there)
     for name, mask in masks.items():
         if name not in names:
-            raise ValueError(f"model: {type(model).__name__} has no parameter {name!r}, which is sparse here")
+            raise ValueError(f"model: {type(model).__name__} must have a parameter {name!r}, which is sparse here")
         if (shape := there[names[name]].shape) != mask.shape:
             raise ValueError(f"model: {name!r} has shape {list(shape)}; must be {list(mask.shape)}, as here")
     return {name: there[names[name]] for name in masks}

@@ -80,7 +80,7 @@ def compress_table(table: Table) -> bytes:
     records = {name: stored if isinstance(stored, str) else _record(stored) for name, stored in table.items()}
     text = json.dumps(records, separators=(",", ":")).encode()
     if len(text) > LARGEST_TABLE:
-        raise ValueError(f"model: the names of its {len(table)} tensors take {len(text)} bytes, over {LARGEST_TABLE}")
+        raise ValueError(f"model: its {len(table)} names take {len(text)} bytes; must be {LARGEST_TABLE} at most")
     return zlib.compress(text, 9)
 
 

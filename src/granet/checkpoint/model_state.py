@@ -21,7 +21,7 @@ def model_state(model: nn.Module) -> dict[str, Tensor]:
     for key, value in model.state_dict().items():
         name = plain_name(key)
         if name in state:
-            raise ValueError(f"model: two tensors are called {name!r}")
+            raise ValueError(f"model: two tensors are called {name!r}; each must have its own name")
         state[name] = _ordinary(name, value)
     return state
 
@@ -46,7 +46,7 @@ def _ordinary(name: str, value: object) -> Tensor:
         kind = value.layout if type(value) is Tensor else type(value).__name__
         raise ValueError(f"model: {name!r} is a {kind} tensor; make it an ordinary one first")
     if value.is_meta:
-        raise ValueError(f"model: {name!r} is on the meta device and has no data")
+        raise ValueError(f"model: {name!r} is on the meta device; it must have values")
     if value.dtype not in DTYPE_NAMES:
         raise ValueError(f"model: {name!r} is {value.dtype}; a packed file holds {', '.join(DTYPE_NAMES.values())}")
     return value

@@ -99,7 +99,7 @@ def load(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, Tensor]:
     for name, tensor in state.items():
         sides = zip(tensor.shape, tensor.stride(), strict=True)
         if tensor.numel() and any(size > 1 and stride == 0 for size, stride in sides):
-            raise ValueError(f"model: {name!r} is expanded: several of its elements are one, which cannot be loaded")
+            raise ValueError(f"model: {name!r} is expanded, elements of it are one; clone() it, to load into it")
     with _naming(os.fspath(path)):
         loaded, masks = _read(path, state)
         for name, first in first_names(state).items():
@@ -202,7 +202,7 @@ def _masks_by_first_name(
     for key, name, mask in check_masks({} if masks is None else masks, state, firsts):
         weight = state[name]
         if bool(((weight != 0) & ~mask.to(weight.device)).any()):
-            raise ValueError(f"masks[{key!r}]: its weight is not zero everywhere outside the mask{cure}")
+            raise ValueError(f"masks[{key!r}]: its weight must be zero everywhere outside the mask{cure}")
         found[name] = mask
     return found
 

@@ -28,7 +28,7 @@ class Data:
 
         results = check(self.folder)
         if not results:
-            raise ValueError(f"folder={str(self.folder)!r}: holds no file with a known checksum, of CIFAR or MNIST")
+            raise ValueError(f"folder={str(self.folder)!r}: must hold a file with a known checksum, of CIFAR or MNIST")
         for result in results:
             console.print(f"{result.status:<12}{result.path}  {result.detail}".rstrip(), soft_wrap=True)
         if not all(result.passed for result in results):

@@ -84,7 +84,7 @@ class Flops:
         try:
             return self._count_here(sizes)
         except RuntimeError as error:  # memory may hold neither the image nor the network
-            raise ValueError(f"input={self.input!r}: {self.model} cannot be run ({error_line(error)})") from error
+            raise ValueError(f"input={self.input!r}: must be what {self.model} takes ({error_line(error)})") from error
 
     def _count_here(self, sizes: tuple[int, ...]) -> tuple[nn.Module, FlopsReport]:
         import torch
@@ -105,6 +105,6 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _write(option: str, path: Path, text: str) -> None:
     if path.is_dir():
-        raise ValueError(f"{option}={str(path)!r}: cannot be written (it is a folder)")
-    with writing_to(option, path, "cannot be written"):
+        raise ValueError(f"{option}={str(path)!r}: must be a file that can be written (it is a folder)")
+    with writing_to(option, path, "must be a file that can be written"):
         write_text(path, text)

@@ -119,7 +119,9 @@ class Train:
         from granet.training import DENSE, Run
         from granet.training.interrupt import stop_signals
         from granet.training.loggers import create_loggers
+        from granet.training.run import check_checkpoint_every
 
+        check_checkpoint_every(self.checkpoint_every)
         loggers = create_loggers(self.log)
         recipe = self.whole_recipe()
         embedded = recipe.data == "digits"
@@ -168,7 +170,7 @@ class Train:
         own = former_names.present(method_class(base.method), own)
         if base.method == DENSE and own:
             name, value = next(iter(own.items()))
-            raise ValueError(f"{name}={value!r}: dense training has no such field")
+            raise ValueError(f"{name}={value!r}: must be left out, dense training has no such field")
         return dataclasses.replace(base, method_fields={**base.method_fields, **own}, **asked)
 
 

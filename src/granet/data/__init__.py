@@ -65,11 +65,11 @@ def load(
     if name == "digits":
         data = digits()
         if val not in (None, len(data.val_labels)):
-            raise ValueError(f"val={val}: the split of digits is fixed, {len(data.val_labels)} images for validation")
+            raise ValueError(f"val={val}: must be {len(data.val_labels)}, the split of digits is fixed")
         return data
     if name == "imagenet":
         if val is not None:
-            raise ValueError(f"val={val}: the split of imagenet is fixed by its folders")
+            raise ValueError(f"val={val}: must be left out, the split of imagenet is fixed by its folders")
         return image_folders(data_dir)
     if name not in _FROM_FILES:
         hint = did_you_mean(name, list_datasets())

@@ -33,18 +33,16 @@ class ImageSet:
     def __post_init__(self) -> None:
         channels = len(self.mean)
         if len(self.std) != channels:
-            raise ValueError(f"std has {len(self.std)} channels, mean has {channels}; they must agree")
+            raise ValueError(f"std={self.std}: must have as many channels as mean, {channels}")
         for part in ("train", "val", "test"):
             images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
             if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != channels:
                 raise ValueError(
-                    f"{part}_images is {images.dtype} of shape {tuple(images.shape)}; "
-                    f"it must be uint8 of shape (N, {channels}, H, W)"
+                    f"{part}_images={images.dtype} {tuple(images.shape)}: must be uint8 of shape (N, {channels}, H, W)"
                 )
             if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
                 raise ValueError(
-                    f"{part}_labels is {labels.dtype} of shape {tuple(labels.shape)}; "
-                    f"it must be int64 of shape ({images.shape[0]},)"
+                    f"{part}_labels={labels.dtype} {tuple(labels.shape)}: must be int64 of shape ({images.shape[0]},)"
                 )
             if images.shape[1:] != self.train_images.shape[1:]:
                 shape, others = ("x".join(map(str, sizes)) for sizes in (images.shape[1:], self.shape))

@@ -87,7 +87,7 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Any, ...] | Mapping[str
         raise
     except Exception as error:
         shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in _tensors(example_input)) or "none"
-        told = f"{type(model).__name__} fails on it: {first_line(error)}"
+        told = f"must be what {type(model).__name__} takes ({first_line(error)})"
         raise ValueError(f"example_input of shape {shapes}: {told}") from error
 
 
@@ -143,7 +143,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         unknown = tuple(self._unknown)
         if not any(row.dense for row in self._rows.values()):
             found = f" (operators without a formula: {', '.join(unknown)})" if unknown else ""
-            raise ValueError(f"model is {type(model).__name__}; its forward pass must have products to count{found}")
+            raise ValueError(f"model={type(model).__name__}: its forward pass must have products to count{found}")
         if unknown:
             warnings.warn(f"granet: flops counts these operators as zero: {', '.join(unknown)}", stacklevel=3)
         rows = []

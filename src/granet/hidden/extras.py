@@ -42,9 +42,7 @@ class ExtraParameters:
                 "because this method adds parameters of its own to the optimizer"
             )
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError(
-                "optimizer=LBFGS: cannot train the parameters that this method adds, it takes one group of them only"
-            )
+            raise ValueError("optimizer=LBFGS: must take a second group of parameters, for those that this method adds")
         try:
             for parent in sorted(set(homes)):
                 pairs = zip(weights, extras, homes, strict=True)
@@ -53,7 +51,7 @@ class ExtraParameters:
             self.release()
             drop_emptied(optimizer)
             raise ValueError(
-                f"optimizer={type(optimizer).__name__}: cannot train the parameters that this method adds ({error})"
+                f"optimizer={type(optimizer).__name__}: must take the parameters that this method adds ({error})"
             ) from error
 
     def _add(self, parent: int, pairs: list[tuple[nn.Parameter, nn.Parameter]]) -> None:

@@ -73,7 +73,7 @@ class Gradual(Method):
         window = periodic(clock, self.every, self.start, end + 1)
         if window[-1] // window.step == start // window.step:
             raise ValueError(
-                f"every={self.every!r}: no update after start={self.start!r} and up to prune_end={self.prune_end!r}"
+                f"every={self.every!r}: must fit between start={self.start!r} and prune_end={self.prune_end!r}"
                 f"{shorter_period(start, end + 1)}"
             )
         # On to the end of training: updates after the window regenerate, or make up for one that was skipped.

@@ -98,7 +98,7 @@ class VD(Method):
             assert layer.hidden is not None
             if not all_finite([layer.weight.detach(), layer.hidden.detach()], net.device):
                 raise ValueError(
-                    f"method='vd': {layer.name!r} holds values that are not finite, so it has no log alpha"
+                    f"method='vd': {layer.name!r} must hold finite values only, so that it has a log alpha"
                 )
         if self.sparsity > 0:
             net.reselect(self.sparsity, signal_to_noise(net.units))

@@ -76,20 +76,20 @@ def _call(name: str, factory: Factory, facts: dict[str, int], width: float, opti
     arguments: dict[str, Any] = {key: value for key, value in facts.items() if takes_any or key in parameters}
     for key, value in options.items():
         if not takes_any and key not in parameters:
-            raise ValueError(f"model {name!r} has no option {key!r}; it has: {', '.join(parameters) or 'none'}")
+            raise ValueError(f"model={name!r}: has no option {key!r}; it has: {', '.join(parameters) or 'none'}")
         arguments[key] = value
     if "width" in parameters:
         arguments["width"] = width
     elif width != 1:
-        raise ValueError(f"width={width}: model {name!r} has no width multiplier, only 1 is possible")
+        raise ValueError(f"width={width}: must be 1, model {name!r} has no width multiplier")
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
         given = ", ".join(arguments) or "nothing"
-        raise ValueError(f"model {name!r} cannot be called with {given}: {error}") from error
+        raise ValueError(f"model={name!r}: must be what can be called with {given} ({error})") from error
     model = factory(**arguments)
     if not isinstance(model, nn.Module):
-        raise ValueError(f"model {name!r} returned {type(model).__name__}, not a torch.nn.Module")
+        raise ValueError(f"model={name!r}: must return a torch.nn.Module, not a {type(model).__name__}")
     return model
 
 
@@ -97,7 +97,7 @@ def _own_factory(name: str) -> Factory:
     """The callable that `package.module:function` names."""
     factory: Factory = imported("model", name)
     if not callable(factory):
-        raise ValueError(f"model={name!r}: {name.partition(':')[2]!r} is {type(factory).__name__}, not a callable")
+        raise ValueError(f"model={name!r}: must be a function that makes a network, not {type(factory).__name__}")
     if isinstance(factory, nn.Module):  # calling it would be its forward pass
         raise ValueError(f"model={name!r}: is a network already; must be a function that makes one")
     return factory
@@ -108,13 +108,13 @@ def _timm_model(name: str, facts: dict[str, int], width: float, options: dict[st
     try:
         timm: Any = importlib.import_module("timm")
     except ImportError as error:
-        raise ValueError(f"model='timm:{name}' needs the timm library (pip install timm): {error}") from error
+        raise ValueError(f"model='timm:{name}': needs the timm library, pip install timm ({error})") from error
     if width != 1:
-        raise ValueError(f"width={width}: timm models have no width multiplier here, only 1 is possible")
+        raise ValueError(f"width={width}: must be 1, timm models have no width multiplier here")
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=3)
         hint = f"; near: {', '.join(near)}" if near else ""
-        raise ValueError(f"model='timm:{name}': timm has no model {name!r}{hint}")
+        raise ValueError(f"model='timm:{name}': must be a model of timm{hint}")
     spelling = {"num_classes": "num_classes", "in_channels": "in_chans"}
     model: nn.Module = timm.create_model(name, **{spelling[key]: value for key, value in facts.items()}, **options)
     return model

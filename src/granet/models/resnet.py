@@ -122,7 +122,7 @@ def resnet_cifar(depth: int, *, num_classes: int = 10, width: float = 1.0, in_ch
     """
     blocks, rest = divmod(depth - 2, 6)
     if rest or blocks < 1:
-        raise ValueError(f"depth={depth}: a CIFAR ResNet has 6n + 2 layers with n >= 1 (8, 14, 20, 26, 32, ...)")
+        raise ValueError(f"depth={depth}: must be 6n + 2 with n >= 1 for a CIFAR ResNet (8, 14, 20, 26, 32, ...)")
     model = ResNet(BasicBlock, [blocks] * 3, scale_channels((16, 32, 64), width), num_classes, in_channels=in_channels)
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):

@@ -38,7 +38,7 @@ def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: 
     if floors > keep:
         given = f"floor={floor}" if parsed is None else f"pattern={pattern!r} with floor={floor}"
         raise ValueError(
-            f"sparsity={sparsity!r}: leaves {keep} weights, but {given} keeps at least {floors} in {len(layers)} layers"
+            f"sparsity={sparsity!r}: leaves {keep} weights; {given} needs {floors} in {len(layers)} layers"
         )
     if isinstance(net, GroupNet) and net.pattern.keep:
         for layer, left in zip(layers, net.shares(sparsity, Uniform()), strict=True):

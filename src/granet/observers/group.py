@@ -65,7 +65,7 @@ class Observers:
                 raise ValueError(f"observe={name!r}: runs the model; give it a batch of images")
             if cls.needs_activations and not look_at_activations(watched, lambda units: None):
                 raise ValueError(
-                    f"observe={name!r}: finds no activation such as ReLU or GELU in {type(model).__name__}"
+                    f"observe={name!r}: needs an activation such as ReLU or GELU, {type(model).__name__} has none"
                 )
             self._observers[label] = cls(watched)
 

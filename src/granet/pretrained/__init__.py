@@ -96,11 +96,11 @@ def find_pretrained(folder: Path, name: str, url: str | None = None) -> tuple[Pr
 def _instead(name: str, known: Collection[str]) -> str:
     """What to say of an unknown name. Names that begin so come first: they are of the data set that was asked for."""
     if not known:
-        return "there are none yet"
+        return "must be one that was published, and there are none yet"
     if name and (begun := [repr(one) for one in known if one.startswith(name)]):
-        return f"is only the beginning of {', '.join(begun)}"
+        return f"is only the beginning; must be one of {', '.join(begun)}"
     if near := get_close_matches(name, known, n=1):
-        return f"the nearest is {near[0]!r}"
+        return f"must be known; the nearest is {near[0]!r}"
     return "must be one of the names that `granet.list_pretrained()` has"
 
 

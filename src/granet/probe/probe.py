@@ -89,7 +89,7 @@ class Probe:
         """``scores``, or a ValueError if one is NaN or infinite: such weights cannot be ranked."""
         for name, score in scores.items():
             if not bool(score.isfinite().all()):
-                raise ValueError(f"{field}: {self.method}'s score of {name!r} is not finite everywhere")
+                raise ValueError(f"{field}: {self.method}'s score of {name!r} must be finite everywhere")
         return scores
 
     # Calling the model.

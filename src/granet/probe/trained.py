@@ -31,11 +31,11 @@ def checked_state(method: str, model: nn.Module, trained: Mapping[str, Any] | No
             )
         if there.shape != value.shape:
             raise ValueError(
-                f"trained: {method} finds {name!r} of shape {tuple(there.shape)}, here it is {tuple(value.shape)}"
+                f"trained: {method} finds {name!r} of shape {tuple(there.shape)}; must be {tuple(value.shape)}, as here"
             )
     for name in state:
         if name not in wanted and isinstance(state[name], Tensor):
-            raise ValueError(f"trained: {method} finds {name!r} in it, which this model has not")
+            raise ValueError(f"trained: {method} finds {name!r} in it; must be the state_dict of this model")
     return {name: state[name].detach() for name in wanted}
 
 

@@ -23,7 +23,7 @@ def write_report(paths: Sequence[Path], out: Path) -> list[ReportedRun]:
     if not out.parent.is_dir() or out.is_dir():
         raise ValueError(f"out={str(out)!r}: must be a file in a folder that exists")
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("a report needs matplotlib: pip install 'granet[plots]'")
+        raise ValueError("report: needs matplotlib, pip install 'granet[plots]'")
     try:
         runs = [read_run(folder) for folder in find_runs(paths)]
     except OSError as error:

@@ -74,7 +74,7 @@ def check_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor,
             try:
                 pairs.append((tensor, _unpacked(state[place][name], tensor)))
             except (ValueError, AttributeError) as error:
-                raise ValueError(f"state['memory'][{place!r}][{name!r}]: is not of this model ({error})") from error
+                raise ValueError(f"state['memory'][{place!r}][{name!r}]: must be of this model ({error})") from error
     return pairs
 
 
@@ -86,7 +86,7 @@ def make_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor, 
     places = _places(net)
     for place, memory in state.items() if isinstance(state, Mapping) else ():
         if place not in places or not isinstance(memory, Mapping):
-            raise ValueError(f"state['memory'][{place!r}]: is not of this model")
+            raise ValueError(f"state['memory'][{place!r}]: must be of this model")
         layer = next((layer for layer in net.layers if layer.name == place), None)
         for name, value in memory.items():
             if not isinstance(value, Tensor):

@@ -76,7 +76,7 @@ def read_state(
     """
     missing = _KEYS - set(state) if isinstance(state, Mapping) else _KEYS
     if missing:
-        raise ValueError(f"state: not a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
+        raise ValueError(f"state: must be a sparsifier's state_dict, it has no {', '.join(sorted(missing))}")
     if state["method"] != (name := method_name(method)):
         raise ValueError(f"state['method']={state['method']!r}: must be {name!r}, as here")
     state = {"fields": {}, **state}  # states written by older versions have none
@@ -84,7 +84,7 @@ def read_state(
         raise ValueError(f"state['step']={state['step']!r}: must be a number of optimizer steps, 0 or more")
     for key, kind in _KINDS.items():
         if not isinstance(state[key], kind):
-            raise ValueError(f"state[{key!r}]={state[key]!r}: is not what a sparsifier saves")
+            raise ValueError(f"state[{key!r}]={state[key]!r}: must be what a sparsifier saves")
     saved = present(type(method), state["fields"])
     for name, here in _fields(method).items():
         there = saved.get(name, here)
@@ -95,7 +95,7 @@ def read_state(
     _check_length(state, method, clock)
     if "hidden" in state and begun:
         if hidden is None:
-            raise ValueError("state['hidden']: is of a training that goes on, but this one is finished")
+            raise ValueError("state['hidden']: must not be of a training that goes on, this one is finished")
         hidden.check(state["hidden"])
     return SavedState(
         step=state["step"],
@@ -127,7 +127,7 @@ def _check_shapes(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
     for name in [*here, *there]:
         if here.get(name) == there.get(name):
             continue
-        message = f"state['shapes'][{name!r}]={there.get(name)}: is of another model, this one has {here.get(name)}"
+        message = f"state['shapes'][{name!r}]={there.get(name)}: must be {here.get(name)}, or it is of another model"
         if None in (here.get(name), there.get(name)):
             message += " (None: not sparsified; frozen weights are not)"
         ends = [other.removesuffix(name) for other in there if other.endswith(f".{name}") and name not in there]

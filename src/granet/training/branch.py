@@ -58,6 +58,6 @@ def check_same_steps(recipe: Recipe, last: EpochRecord, steps_per_epoch: int) ->
     counted = recipe.branch_epoch * steps_per_epoch
     if last.step != counted:
         raise ValueError(
-            f"batch_size={recipe.batch_size}: {recipe.branch_epoch} epochs are {counted} steps then, but "
-            f"{last.step} in the run that it branches from"
+            f"batch_size={recipe.batch_size}: must give {last.step} steps in {recipe.branch_epoch} epochs, "
+            f"as in the run that it branches from, not {counted}"
         )

@@ -121,7 +121,7 @@ class GraphStep:
         steps, rounded = self._steps, self._rounded
         if steps is not None:
             if steps.hidden is not self._hidden:
-                raise ValueError("sparsifier: is finished, and the captured step trains what it had hidden")
+                raise ValueError("sparsifier: must not be finished, the captured step trains what it had hidden")
             steps.prepare()
         self._graph.replay()
         if self._sgd is not None and not (steps and steps.updates_next):

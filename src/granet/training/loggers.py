@@ -162,7 +162,7 @@ class LoggerGroup:
         try:
             logger.start(recipe, folder, epochs_done)
         except Exception as error:
-            raise ValueError(f"log: {type(logger).__name__} cannot start ({error_line(error)})") from error
+            raise ValueError(f"log: {type(logger).__name__} must start ({error_line(error)})") from error
         self._loggers.append(logger)
 
     def epoch(self, record: EpochRecord) -> None:

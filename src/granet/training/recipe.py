@@ -215,7 +215,7 @@ def takes_parent(method: str, branch_epoch: int) -> bool:
 def check_parent(recipe: Recipe) -> None:
     """ValueError for a parent where the method starts from no other run."""
     needless = bool(recipe.parent) and not takes_parent(recipe.method, recipe.branch_epoch)
-    _check("parent", recipe.parent, not needless, f"{recipe.method} does not start from another run")
+    _check("parent", recipe.parent, not needless, f"must be left out, {recipe.method} does not start from another run")
 
 
 def _default_fields(method: str) -> dict[str, Any]:

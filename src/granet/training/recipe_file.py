@@ -60,7 +60,7 @@ def find_recipe(name: str) -> Path:
     for folder in _FOLDERS:
         if os.path.isfile(path := folder / f"{name}.toml"):
             return path
-    raise ValueError(f"recipe={name!r}: no such recipe comes with granet")
+    raise ValueError(f"recipe={name!r}: must be one that comes with granet")
 
 
 def recipe_path(name: str | Path, folder: Path = Path(), field: str = "recipe") -> Path:

@@ -77,7 +77,7 @@ class RunDir:
         """The recipe's own folder under `root`; ValueError if one of that name holds another recipe."""
         run = RunDir(root / run_name(recipe))
         if (run.path / "config.json").exists() and run.recipe != recipe:
-            raise ValueError(f"{run.told} in it holds a run of another recipe")
+            raise ValueError(f"{run.told} in it holds a run of another recipe; choose another folder")
         return run
 
     @property
@@ -105,7 +105,7 @@ class RunDir:
         except FileNotFoundError as error:
             if self.path.exists():
                 raise
-            raise ValueError(f"{self.told} in it was removed while it was trained") from error
+            raise ValueError(f"{self.told} in it was removed while it was trained; start it again") from error
 
     @property
     def recipe(self) -> Recipe:
@@ -180,10 +180,10 @@ class RunDir:
             path.open("rb").close()  # of a file that may not be read, safetensors says that it is not there
             load_model(twin, path)  # a tied weight is stored once
         except OSError as error:
-            raise ValueError(f"parent={str(self.path)!r}: {path.name} cannot be read ({error.strerror})") from error
+            raise ValueError(f"parent={str(self.path)!r}: {path.name} must be readable ({error.strerror})") from error
         except (RuntimeError, SafetensorError) as error:
             why = " ".join(str(error).split())[:200]  # in one line
-            raise ValueError(f"parent={str(self.path)!r}: is not a run of this model ({why})") from error
+            raise ValueError(f"parent={str(self.path)!r}: must be a run of this model ({why})") from error
         return twin.state_dict()
 
     def write_json(self, name: str, value: dict[str, Any] | list[dict[str, Any]]) -> None:

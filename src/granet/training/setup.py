@@ -35,7 +35,7 @@ def check_outputs(recipe: Recipe, model: nn.Module, image: Tensor, classes: int)
         raise
     except (RuntimeError, ValueError, AssertionError) as error:  # timm asserts the size, batch norm is a ValueError
         size = "x".join(map(str, image.shape[1:]))
-        raise ValueError(f"model={recipe.model!r}: cannot take images of {size} ({error_line(error)})") from error
+        raise ValueError(f"model={recipe.model!r}: must take images of {size} ({error_line(error)})") from error
     if not isinstance(outputs, Tensor):
         raise ValueError(f"model={recipe.model!r}: must return a tensor, not a {type(outputs).__name__}")
     if outputs.ndim != 2 or outputs.shape[1] < classes:
@@ -53,7 +53,7 @@ def make_sgd(recipe: Recipe, model: nn.Module) -> torch.optim.SGD:
         if any(fnmatchcase(name, glob) for glob in recipe.no_decay)
     }
     if recipe.no_decay and not exempt:
-        raise ValueError(f"no_decay={recipe.no_decay!r}: matches no parameter of {recipe.model}")
+        raise ValueError(f"no_decay={recipe.no_decay!r}: must match a parameter of {recipe.model}")
     groups: list[dict[str, Any]] = [
         {"params": [parameter for parameter in model.parameters() if id(parameter) not in exempt]},
         {"params": [parameter for parameter in model.parameters() if id(parameter) in exempt], "weight_decay": 0.0},

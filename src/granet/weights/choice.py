@@ -92,7 +92,7 @@ def find_layers(
                 "or their class in granet.register_weights"
             )
         if not take_frozen and not any(one.parameter.requires_grad for one in default):
-            raise ValueError(f"model: every weight of {type(model).__name__} is frozen, requires_grad=False")
+            raise ValueError(f"model: every weight of {type(model).__name__} is frozen; requires_grad must be True")
         hint = f" that trains ({_some(frozen)}: frozen, requires_grad=False)" if frozen else ""
         raise ValueError(f"include={choice.include!r}, exclude={choice.exclude!r}: leave no weight{hint}; {known}")
     layers = [

@@ -178,25 +178,5 @@ def test_the_noise_is_finite_for_the_least_and_the_largest_draw(drawn: float, mo
     assert normal_noise(torch.empty(3), (0,)).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"l1": -1.0}, r"l1=-1\.0: must be a number, 0 or more"),
-        ({"noise": float("nan")}, "noise=nan"),
-        ({"log_every": 0}, "log_every=0"),
-        ({"distribution": "x"}, "distribution='x'"),
-    ],
-)
-def test_a_wrong_value_is_refused(fields: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DeepR(sparsity=0.9, **fields)
-
-
-@pytest.mark.parametrize(("end", "message"), [(101, "end=101: must not be after"), (1, "end=1: must leave")])
-def test_times_that_make_no_sense_are_refused(end: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DeepR(sparsity=0.9, end=end).updates(Clock(0, 100))
-
-
 def test_one_step_to_rewire_after_is_enough() -> None:
     assert DeepR(sparsity=0.9, end=2).updates(Clock(0, 100)) == range(1, 2)

@@ -105,7 +105,7 @@ class SIS(Method):
             return enough
         nearest = min(tried, key=lambda sparsity: abs(sparsity - self.sparsity))
         raise ValueError(
-            f"sparsity={self.sparsity!r}: sis finds no tolerance for it, the nearest of {len(tried)} gave {nearest:.6g}"
+            f"sparsity={self.sparsity!r}: no tolerance gives it; the nearest of {len(tried)} gave {nearest:.6g}"
         )
 
     def _solve(self, net: SparseNet, seen: Mapping[str, list[Seen]], weights: Tensors, tolerance: float) -> Tensors:
@@ -120,7 +120,7 @@ class SIS(Method):
 def _check_outputs(seen: Mapping[str, list[Seen]], weights: Tensors) -> None:
     for name, calls in seen.items():
         if not all(bool(one.preactivation(weights[name]).isfinite().all()) for one in calls):
-            raise ValueError(f"batches: sis is to keep the outputs of {name!r}, but they are not finite everywhere")
+            raise ValueError(f"batches: sis is to keep the outputs of {name!r}, which must be finite everywhere")
 
 
 def _zeros(net: SparseNet, weights: Tensors) -> float:
