@@ -4,11 +4,12 @@
     python benchmarks/compaction.py --pretrained [--json FILE]
 
 ResNet-50 (224 x 224 images) and VGG-19 (32 x 32) are pruned to 50 and 70 % by GraNet with pattern="filter", in a
-training of a few steps on random images from the first weights on, so the layers' shares are those that its global
-ranking gives there. The dense network and the compacted ones then take turns, on the same inputs. On the CPU they run
-in fp32 and eagerly, one image at a time and 16 at once; on a GPU in bf16, channels last, compiled and captured as CUDA
-graphs, 128 at once, with widths that are multiples of 8, as its 16-bit units want them. Medians; the second dense
-network is a copy of the first, so what it differs by is the noise.
+training of a few steps on random images from the first weights on. Weights that are hardly trained say nothing of which
+layers can do with less, so every layer loses the same share (distribution="uniform"). The dense network and the
+compacted ones then take turns, on the same inputs. On the CPU they run in fp32 and eagerly, one image at a time and 16
+at once; on a GPU in bf16, channels last, compiled and captured as CUDA graphs, 128 at once, with widths that are
+multiples of 8, as its 16-bit units want them. Medians; the second dense network is a copy of the first, so what it
+differs by is the noise.
 
 With --pretrained, the published networks of single weights: how many of their filters are dead, and what that gives.
 """
@@ -65,7 +66,7 @@ def pruned(device: torch.device, duration: float) -> list[dict[str, Any]]:
         for sparsity in SPARSITIES:
             label = f"{sparsity:.0%} of the filters"
             begin = time.perf_counter()
-            zeroed = prune_filters(deepcopy(dense), sparsity, head, torch.randn(8, 3, size, size, device=device))
+            zeroed = prune_filters(deepcopy(dense), sparsity, head, torch.randn(4, 3, size, size, device=device))
             example = torch.randn(1, 3, size, size, device=device)
             small = granet.compact(zeroed, example, multiple_of=8 if gpu else 1, tell=None)
             networks[label] = small
@@ -86,10 +87,10 @@ def pruned(device: torch.device, duration: float) -> list[dict[str, Any]]:
     return rows
 
 
-def prune_filters(model: nn.Module, sparsity: float, head: str, images: Tensor, steps: int = 12) -> nn.Module:
+def prune_filters(model: nn.Module, sparsity: float, head: str, images: Tensor, steps: int = 6) -> nn.Module:
     """By GraNet, in whole filters."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    method = granet.GraNet(sparsity=sparsity, every=2, prune_end=0.7, pattern="filter")
+    method = granet.GraNet(sparsity=sparsity, every=2, prune_end=0.7, pattern="filter", distribution="uniform")
     sparsifier = granet.sparsify(model, optimizer, method, total_steps=steps, exclude=(head,))
     classes = model(images[:2]).shape[1]
     targets = torch.arange(len(images), device=images.device) % classes

@@ -148,7 +148,7 @@ class _Reader:
             return self._reduce(node, x, operator)
         if operator in _ALONG_ONE:
             return self._along(x, int(argument(node, 1, "dim")), operator)
-        if operator in ("bmm", "matmul"):
+        if operator in ("bmm", "matmul", "baddbmm"):
             return self._matmul(node)
         if operator in _POINTWISE or Tag.pointwise in getattr(node.target, "tags", ()):
             return self._broadcast(node.all_input_nodes, shape, operator)
@@ -223,14 +223,17 @@ class _Reader:
         return tuple(None if place == dim % len(x) else axis for place, axis in enumerate(x))
 
     def _matmul(self, node: fx.Node) -> Axes | None:
-        a, b, shape = self._of(node.args[0]), self._of(node.args[1]), shape_of(node)
-        left, right = shape_of(node.args[0]), shape_of(node.args[1])
-        if left is None or right is None or shape is None or min(len(a), len(b)) < 2:
+        *added, left, right = node.args[:3] if operator_of(node) == "baddbmm" else node.args[:2]
+        a, b, shape, sizes = self._of(left), self._of(right), shape_of(node), [shape_of(left), shape_of(right)]
+        if sizes[0] is None or sizes[1] is None or shape is None or min(len(a), len(b)) < 2:
             return None
         self._labels.pin(a[-1], "two activations are multiplied along them")
         self._labels.pin(b[-2], "two activations are multiplied along them")
-        batch = self._tied([(a[:-2], left[:-2]), (b[:-2], right[:-2])], shape[:-2], "matmul")
-        return (*batch, a[-2], b[-1])
+        batch = self._tied([(a[:-2], sizes[0][:-2]), (b[:-2], sizes[1][:-2])], shape[:-2], "matmul")
+        product: Axes = (*batch, a[-2], b[-1])
+        return self._tied(
+            [(product, shape), *((self._of(one), shape_of(one) or ()) for one in added)], shape, "baddbmm"
+        )
 
     def _broadcast(self, sources: Sequence[fx.Node], shape: tuple[int, ...] | None, operator: str) -> Axes | None:
         if shape is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smaller import compacted, shaken, shapes
+from smaller import Model, compacted, run, shaken, shapes
 
 transformers = pytest.importorskip("transformers")
 TOKENS, OTHERS = torch.randint(50, (2, 7)), torch.randint(50, (3, 5))
@@ -141,3 +142,53 @@ def test_a_head_of_constants_goes_into_the_bias() -> None:
     zero(model, {"1.value.weight": range(8)}, {})
     small = compacted(model, torch.randn(2, 5, 32), torch.randn(3, 9, 32))
     assert shapes(small, "1.value.weight", "1.out.weight") == [(24, 32), (32, 24)]
+
+
+def encoder(norm_first: bool, batch_first: bool) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, norm_first=norm_first, batch_first=batch_first)
+    return shaken(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
+
+
+@pytest.mark.parametrize(("norm_first", "batch_first"), [(False, True), (True, False)])
+def test_multihead_attention_of_torch(norm_first: bool, batch_first: bool) -> None:
+    model = encoder(norm_first, batch_first)
+    zero(
+        model,
+        {"layers.1.self_attn.in_proj_weight": range(64, 72), "layers.1.linear1.weight": range(20)},
+        {"layers.0.self_attn.out_proj.weight": range(8, 24)},
+    )
+    x, more = torch.randn(2, 5, 32), torch.randn(3, 9, 32)
+    small = compacted(model, x, more, tolerance=1e-4)
+    first = shapes(
+        small, *(f"layers.0.self_attn.{name}" for name in ("in_proj_weight", "in_proj_bias", "out_proj.weight"))
+    )
+    assert first == [(48, 32), (48,), (32, 16)]
+    assert shapes(small, "layers.1.self_attn.in_proj_weight", "layers.1.linear1.weight") == [(72, 32), (44, 32)]
+    file = io.BytesIO()
+    torch.save(small, file)
+    assert b"granet" not in file.getvalue()
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
+    assert torch.equal(run(again, more)[0], run(small, more)[0])
+
+
+@pytest.mark.parametrize("kind", ["True is hidden", "added"])
+def test_multihead_attention_with_a_mask(kind: str) -> None:
+    def causal(self: Model, x: Tensor) -> Tensor:
+        hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        mask = hidden if kind == "True is hidden" else torch.zeros(hidden.shape).masked_fill(hidden, float("-inf"))
+        return x + self.attention(x, x, x, attn_mask=mask)[0]
+
+    model = shaken(Model(causal, attention=nn.MultiheadAttention(32, 4, bias=False, batch_first=True)))
+    zero(model, {}, {"attention.out_proj.weight": range(8)})
+    small = compacted(model, torch.randn(2, 5, 32), torch.randn(3, 9, 32))
+    assert shapes(small, "attention.in_proj_weight", "attention.out_proj.weight") == [(72, 32), (32, 24)]
+
+
+def test_attention_whose_weights_are_returned_keeps_its_heads() -> None:
+    model = shaken(
+        Model(lambda self, x: self.attention(x, x, x), attention=nn.MultiheadAttention(32, 4, batch_first=True))
+    )
+    zero(model, {}, {"attention.out_proj.weight": range(8)})
+    small = compacted(model, torch.randn(2, 5, 32), torch.randn(3, 9, 32))
+    assert shapes(small, "attention.in_proj_weight") == [(96, 32)]

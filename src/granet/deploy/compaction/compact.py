@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from granet.channels import couple, export, find_constants
 from granet.checks import check_count
+from granet.deploy.compaction.heads import Mask, attention_masks
 from granet.deploy.compaction.plan import Plan, Planner
 from granet.deploy.compaction.report import Compaction, compare
 from granet.deploy.compaction.shrink import attributes_of, shrink
@@ -52,39 +54,47 @@ def compact(
     _check_values(model)
     exported = export(model, example_input)
     planner = Planner(exported, dict(model.named_modules()), find_constants(exported), couple(exported), multiple_of)
-    small, plan = _smaller(model, planner, Outputs(model, example_input))
+    small, plan = _Search(model, planner, Outputs(model, example_input), attention_masks(model, example_input)).best()
     if tell is not None:
         tell(compare(model, small, example_input, plan.staying))
     return small
 
 
-def _smaller(model: nn.Module, planner: Planner, outputs: Outputs) -> tuple[nn.Module, Plan]:
-    """All that can be taken out goes; where that does not run, all but what passes the sizes of some modules."""
-    plan = planner.plan()
-    if (small := _built(model, plan, outputs)) is not None:
+@dataclass(frozen=True)
+class _Search:
+    """For the smallest model that runs and gives the same."""
+
+    model: nn.Module
+    planner: Planner
+    outputs: Outputs
+    masks: Mapping[str, Mask]
+
+    def best(self) -> tuple[nn.Module, Plan]:
+        """All that can be taken out goes; where that does not run, all but what passes the sizes of some modules."""
+        plan = self.planner.plan()
+        if (small := self._built(plan)) is not None:
+            return small, plan
+        frozen = set(self.planner.owners)
+        plan = self.planner.plan(frozen)
+        small = self._built(plan)
+        if small is None:
+            return deepcopy(self.model), Plan({}, [], {}, plan.staying, 0)
+        for owner in self.planner.owners:
+            other = self.planner.plan(frozen - {owner})
+            if other.gone > plan.gone and (found := self._built(other)) is not None:
+                small, plan, frozen = found, other, frozen - {owner}
         return small, plan
-    frozen = set(planner.owners)
-    plan = planner.plan(frozen)
-    small = _built(model, plan, outputs)
-    if small is None:
-        return deepcopy(model), Plan({}, [], {}, plan.staying)
-    for owner in planner.owners:
-        other = planner.plan(frozen - {owner})
-        if other.kept != plan.kept and (found := _built(model, other, outputs)) is not None:
-            small, plan, frozen = found, other, frozen - {owner}
-    return small, plan
 
-
-def _built(model: nn.Module, plan: Plan, outputs: Outputs) -> nn.Module | None:
-    """The smaller model, if it gives the same."""
-    for accepts in _accepted(model, plan):
-        try:
-            small = shrink(model, plan, accepts)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(f"model: {type(model).__name__} cannot be copied: {error}") from error
-        if outputs.differ(small) is None:
-            return small
-    return None
+    def _built(self, plan: Plan) -> nn.Module | None:
+        """The smaller model, if it gives the same."""
+        for accepts in _accepted(self.model, plan):
+            try:
+                small = shrink(self.model, plan, accepts, self.masks)
+            except (RuntimeError, TypeError) as error:
+                raise ValueError(f"model: {type(self.model).__name__} cannot be copied: {error}") from error
+            if self.outputs.differ(small) is None:
+                return small
+        return None
 
 
 def _accepted(model: nn.Module, plan: Plan) -> Iterator[Callable[[str], bool]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx, nn
@@ -70,7 +70,9 @@ class Plan:
     """Products that lose inputs, each with a bool for each input: whether it stays."""
     sizes: dict[str, dict[int, set[int]]]
     """Of modules: sizes that operators in their forward have, and what they are now."""
-    staying: list[Stays] = field(default_factory=list)
+    staying: list[Stays]
+    gone: int
+    """How many channels, of all tensors together."""
 
 
 class Planner:
@@ -161,7 +163,13 @@ class Planner:
             for axis, size in zip(shaped.axes, shaped.shape, strict=True):
                 if axis is not None and not stays[axis].all():
                     sizes.setdefault(shaped.owner, {}).setdefault(size, set()).add(int(stays[axis].sum()))
-        return Plan(kept, [(r, s) for r, s in readers if not s.all()], sizes, list(self._staying(stays, why)))
+        return Plan(
+            kept=kept,
+            readers=[(reader, left) for reader, left in readers if not left.all()],
+            sizes=sizes,
+            staying=list(self._staying(stays, why)),
+            gone=int((~stays).sum()),
+        )
 
     def _staying(self, stays: Tensor, why: dict[int, str]) -> Iterable[Stays]:
         for weight, reader in {reader.weight: reader for reader in self._readers}.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -11,12 +11,16 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from granet.deploy.compaction.heads import Mask, with_fewer_heads
 from granet.deploy.compaction.plan import Plan
 
 
 @torch.no_grad()
-def shrink(model: nn.Module, plan: Plan, attributes: Callable[[str], bool]) -> nn.Module:
-    """The smaller copy; of numbers that modules keep, those whose names these accept take on sizes that changed."""
+def shrink(model: nn.Module, plan: Plan, attributes: Callable[[str], bool], masks: Mapping[str, Mask]) -> nn.Module:
+    """The smaller copy; of numbers that modules keep, those whose names these accept take on sizes that changed.
+
+    The attentions among these masks are other modules if they have lost heads.
+    """
     small = deepcopy(model)
     originals = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     first = {id(tensor): name for name, tensor in reversed(originals.items())}
@@ -34,7 +38,9 @@ def shrink(model: nn.Module, plan: Plan, attributes: Callable[[str], bool]) -> n
     for owner in owners:
         _set_sizes(model.get_submodule(owner), small.get_submodule(owner))
     for owner, sizes in plan.sizes.items():
-        _set_attributes(small.get_submodule(owner), sizes, attributes)
+        if owner not in masks:
+            _set_attributes(small.get_submodule(owner), sizes, attributes)
+    with_fewer_heads(small, model, masks)
     return small
 
 
