@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from granet.training.rundir import run_name
 from paper import tables
@@ -118,7 +119,14 @@ def compare(cells: Iterable[Cell], results: Mapping[str, Mapping[str, str]], see
 
 def run_names(cell: Cell, seeds: Sequence[int]) -> tuple[str, ...]:
     """The names of the runs that measure it."""
-    return tuple(run_name(recipes[-1]) for seed in seeds if (recipes := cell.recipes(seed)))
+    return tuple(name for seed in seeds if (name := _run_name(cell, seed)))
+
+
+@cache
+def _run_name(cell: Cell, seed: int) -> str | None:
+    """It takes a millisecond, and every table asks for those of all cells."""
+    recipes = cell.recipes(seed)
+    return run_name(recipes[-1]) if recipes else None
 
 
 def _measured(cell: Cell, names: Sequence[str], results: Mapping[str, Mapping[str, str]]) -> Comparison:

@@ -285,6 +285,7 @@ def test_the_command_ends_with_one_line(
     assert stop.value.code == 2 and re.fullmatch(f"granet: {says}\n", capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_processes_that_download_at_once_do_no_harm(
     folder: Path, cache: Path, content: bytes, serve: Callable[[Answer], str]
 ) -> None:

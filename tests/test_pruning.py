@@ -25,7 +25,7 @@ ONCE = {
     "lrr": granet.LRR(sparsity=0.8),
     "lth": granet.LTH(sparsity=0.8),
     "one-shot": granet.OneShot(sparsity=0.8),
-    "sis": granet.SIS(sparsity=0.8),
+    "sis": granet.SIS(sparsity=0.8, iterations=10),
     "wanda": granet.Wanda(sparsity=0.8, pattern="weight"),
 }
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from devices import needs_gpu, needs_triton, on_every_path, on_fast_paths
+from devices import needs_gpu, needs_triton, on_every_path, on_every_path_at_length, on_fast_paths
 from examples import examples
 from granet import selection
 from granet.kernels import layer_table
@@ -175,7 +175,7 @@ def test_global_counts_are_fair_and_add_up(path: str, device: str) -> None:
     check()
 
 
-@on_every_path
+@on_every_path_at_length
 @pytest.mark.parametrize(("total", "met"), [(-5, 3), (0, 3), (2, 3), (3, 3), (9, 9), (10, 9), (10**6, 9)])
 def test_a_global_total_out_of_reach_is_met_as_nearly_as_possible(path: str, device: str, total: int, met: int) -> None:
     layers = [Layer([3.0, 1.0, 2.0, 5.0, 4.0], [True] * 5), Layer([0.0], [True]), Layer([9.0] * 3, [True] * 3)]
@@ -190,7 +190,7 @@ def test_more_than_there_is_means_all(path: str, device: str) -> None:
     check_select(path, device, [Layer([1.0, 2.0, 0.0], [True, False, True])], [7], "inactive")
 
 
-@on_every_path
+@on_every_path_at_length
 @pytest.mark.parametrize("candidates", ["active", "inactive"])
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 64, 65])
 def test_all_equal_scores_fall_to_the_first_positions(
@@ -200,7 +200,7 @@ def test_all_equal_scores_fall_to_the_first_positions(
     check_select(path, device, layers, [count] * 4, candidates)
 
 
-@on_every_path
+@on_every_path_at_length
 @pytest.mark.parametrize("candidates", ["active", "inactive"])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_sizes_around_chunks_and_blocks(path: str, device: str, share: float, candidates: Candidates) -> None:
@@ -220,7 +220,7 @@ def test_layers_without_elements_or_candidates(path: str, device: str) -> None:
     assert counts.tolist() == [0, 0, 2, 0]
 
 
-@on_every_path
+@on_every_path_at_length
 @pytest.mark.parametrize(("total", "shared"), [(0, [0, 0, 0]), (2, [2, 0, 0]), (4, [3, 1, 0]), (8, [3, 3, 2])])
 def test_ties_between_layers_fall_to_the_earlier_layer(path: str, device: str, total: int, shared: list[int]) -> None:
     ranked, _ = ranking(path, device, [Layer([1.0, -1.0, 1.0], [True] * 3)] * 3, "active")
@@ -284,7 +284,7 @@ def test_scores_are_left_alone(path: str, device: str) -> None:
     assert torch.equal(scores.view(torch.int32), before)
 
 
-@on_every_path
+@on_every_path_at_length
 @pytest.mark.parametrize("near", [-1, 0, 1])
 def test_the_true_chunk_and_piece_sizes(path: str, device: str, near: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "CHUNK", 1 << 17)

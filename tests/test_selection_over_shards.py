@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from devices import on_every_path, on_fast_paths
+from devices import on_every_path_at_length, on_fast_paths
 from examples import examples
 from granet import selection
 from granet.kernels import layer_table
@@ -207,7 +207,7 @@ def halves(shape: tuple[int, int], dim: int) -> list[tuple[slice, ...]]:
     return [(*before, slice(start, stop)) for start, stop in pairwise(ends)]
 
 
-@on_every_path
+@on_every_path_at_length
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("count", [0, 1, 59, 60, 61, 119, 120, 200])
 def test_equal_scores_fall_to_the_first_positions_of_the_whole(path: str, device: str, dim: int, count: int) -> None:
@@ -216,7 +216,7 @@ def test_equal_scores_fall_to_the_first_positions_of_the_whole(path: str, device
     check(path, device, [layer], select([count]))
 
 
-@on_every_path
+@on_every_path_at_length
 def test_a_floor_binds_the_layer_and_not_the_part(path: str, device: str) -> None:
     """Each part alone is above what the layer keeps, or below it: the floor counts once."""
     low, high = torch.full((4, 6), 0.1), torch.arange(1.0, 25.0).view(4, 6)

@@ -210,6 +210,7 @@ def test_the_safetensors_library_reads_every_dtype(tmp_path: Path) -> None:
             assert row.view(torch.uint8).tolist() == tensor.view(-1).view(torch.uint8).tolist()
 
 
+@pytest.mark.slow
 def test_loading_needs_no_other_part_of_granet(tmp_path: Path, make: Any) -> None:
     model, sparsifier = make()
     granet.save(model, tmp_path / "file", sparsifier)

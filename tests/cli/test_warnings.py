@@ -17,6 +17,7 @@ def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(called, cwd=cwd, env=settings, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_a_warning_of_ours_is_one_line_and_others_are_as_python_shows_them(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import warnings\nfrom torch import nn\n\n\ndef net(num_classes):\n"
@@ -35,6 +36,7 @@ def test_a_warning_of_ours_is_one_line_and_others_are_as_python_shows_them(tmp_p
     assert done.stderr == ours + theirs
 
 
+@pytest.mark.slow
 def test_a_warning_in_a_process_of_a_sweep_is_one_line_too(tmp_path: Path) -> None:
     run = RunDir.find(tmp_path / "runs", Recipe(method="dense", epochs=1))
     run.make()

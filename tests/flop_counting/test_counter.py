@@ -159,6 +159,7 @@ print(flops(Net(), torch.zeros(1, 4)).dense)
 """
 
 
+@pytest.mark.slow
 def test_a_model_that_compiles_itself_when_it_first_runs() -> None:
     """In a fresh process, where nothing has loaded the compiler yet, it must not compile the counter either."""
     done = subprocess.run([sys.executable, "-c", COMPILES_ITSELF], capture_output=True, text=True, timeout=300)

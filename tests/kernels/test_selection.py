@@ -1,7 +1,7 @@
 """The kernels against the plain path, bit for bit, on scores that are hard on them: masses of ties and of near ties.
 
-Without a GPU, Triton's interpreter runs them. Blocks and pieces are made tiny, so that small examples cross their
-borders, and so that a few equal scores in a block are many.
+Without a GPU, Triton's interpreter runs them, which takes long: the quick suite has the hardest only. Blocks and pieces
+are made tiny, so that small examples cross their borders, and so that a few equal scores in a block are many.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+
+from quick import slow_but_for
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 from granet.kernels.digits import KEY
@@ -72,14 +74,22 @@ def moved(tensors: list[Tensor]) -> list[Tensor]:
 
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-EXAMPLES = [
+EVERY_EXAMPLE = [
     *((scores, torch.float32) for scores in SCORES),
     *((scores, dtype) for scores in ("mostly zero", "forty neighbours", "normal") for dtype in DTYPES[1:]),
 ]
+HARDEST = [
+    ("neighbours across the third digit", torch.float32),
+    ("subnormal and zero", torch.float32),
+    ("not a number", torch.float32),
+    ("forty neighbours", torch.bfloat16),
+    ("mostly zero", torch.float16),
+]
+EXAMPLES = slow_but_for(HARDEST, EVERY_EXAMPLE)
 
 
 @pytest.mark.parametrize("sizes", LAYERS, ids=str)
-@pytest.mark.parametrize(("scores", "dtype"), EXAMPLES, ids=str)
+@pytest.mark.parametrize(("scores", "dtype"), EXAMPLES)
 @pytest.mark.parametrize(("candidates", "share"), [("active", 0.4), ("inactive", 0.6)])
 def test_each_layer_alone(
     scores: str, dtype: torch.dtype, candidates: Candidates, share: float, sizes: tuple[int, ...]
@@ -94,7 +104,7 @@ def test_each_layer_alone(
 
 
 @pytest.mark.parametrize("sizes", LAYERS, ids=str)
-@pytest.mark.parametrize(("scores", "dtype"), EXAMPLES, ids=str)
+@pytest.mark.parametrize(("scores", "dtype"), EXAMPLES)
 def test_all_layers_together(scores: str, dtype: torch.dtype, sizes: tuple[int, ...]) -> None:
     """And a selection after that, twice asked for and with fewer winners, as prune and regenerate do."""
     tensors, masks = example(scores, dtype, 0.8, sizes)
@@ -119,6 +129,7 @@ def test_the_numbers_asked_for_are_left_alone() -> None:
     assert (int(total), floors.tolist()) == (10**9, [500] * len(SIZES))
 
 
+@pytest.mark.slow
 def test_more_pieces_than_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece looks back at the ties of all earlier ones, 128 pieces at a time."""
     monkeypatch.setattr("granet.kernels.layer_table.PIECE", 32)

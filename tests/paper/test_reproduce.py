@@ -212,6 +212,7 @@ def test_a_log_without_what_is_read_from_it_is_one_line(tmp_path: Path, refused:
     refused(f"budgets --dry-run --results {tmp_path}", path, ..., "'updates'", begun=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "terminal", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
 )

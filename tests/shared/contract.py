@@ -10,7 +10,7 @@ import dataclasses
 import io
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -150,6 +150,20 @@ ROWS = [
         fits,
     )
 ]
+
+
+def first_of_each(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows with a value that no row before has."""
+    met: set[tuple[str, str]] = set()
+    for row in rows:
+        cells = set(dataclasses.asdict(row).items())
+        if not cells <= met:
+            yield row
+        met |= cells
+
+
+QUICK = {*first_of_each(ROWS), *(row for row in ROWS if row.method == "granet" and row.pattern != "weight")}
+"""Those of the quick suite: every value, and GraNet with every pattern."""
 
 
 class Run(Parts):

@@ -23,5 +23,8 @@ INTERPRETED = pytest.param(
     marks=[needs_triton, pytest.mark.skipif(GPU, reason="the kernels are compiled for the GPU here")],
 )  # fmt: skip
 """The kernels in Triton's interpreter, which is slow: for a few hard cases."""
+AT_LENGTH = pytest.param(*INTERPRETED.values, id=INTERPRETED.id, marks=[*INTERPRETED.marks, pytest.mark.slow])
 on_every_path = pytest.mark.parametrize(("path", "device"), [*COMPILED, INTERPRETED])
+on_every_path_at_length = pytest.mark.parametrize(("path", "device"), [*COMPILED, AT_LENGTH])
+"""With many cases for the interpreter, which are left to the slow suite."""
 on_fast_paths = pytest.mark.parametrize(("path", "device"), COMPILED)

@@ -105,6 +105,7 @@ def train_in_parts(rank: int, early: bool) -> dict[str, dict[str, torch.Tensor]]
     return {"weights": model.state_dict(), "masks": sparsifier.masks}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="needs gloo")
 def test_masks_and_weights_are_the_same_on_all_ranks(tmp_path: Path) -> None:
     ranks = [subprocess.Popen([sys.executable, __file__, str(rank), tmp_path]) for rank in range(2)]
