@@ -76,6 +76,12 @@ def write_run() -> Callable[..., Path]:
 
 
 @pytest.fixture
+def page_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The picture beside the page is empty: to draw it takes most of the time."""
+    monkeypatch.setattr("granet.report.write.png", lambda runs: b"")
+
+
+@pytest.fixture
 def make_run(tmp_path: Path, write_run: Callable[..., Path]) -> Callable[..., Path]:
     """`write_run` to a name in `runs`."""
     return lambda name="one", *arguments, **fields: write_run(tmp_path / "runs" / name, *arguments, **fields)

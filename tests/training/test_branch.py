@@ -18,6 +18,7 @@ from granet.training import Recipe, Run, Training
 from granet.training.branch import find_parent
 from granet.training.checkpoint import keep_state, kept_path, load_kept
 from granet.training.rundir import run_name
+from quick import slow_but_for
 from refusals import refused
 
 CPU = torch.device("cpu")
@@ -56,6 +57,7 @@ def test_a_branch_that_prunes_nothing_ends_as_its_trunk_bit_for_bit(out: Path) -
     assert branch.summary().best_epoch in (2, 3, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["a run", "a sweep"])
 def test_a_run_killed_before_it_removed_its_checkpoints_loses_them_at_the_next_start(
     out: Path, monkeypatch: pytest.MonkeyPatch, again: str
@@ -76,7 +78,10 @@ def test_a_run_killed_before_it_removed_its_checkpoints_loses_them_at_the_next_s
     assert sorted((out / run_name(TRUNK)).iterdir()) == trunk
 
 
-@pytest.mark.parametrize(("epoch", "hold", "rates"), [(1, 2, [0.1, 0.1]), (3, 1, [0.01]), (1, 0, [0.1, 0.01, 0.01])])
+@pytest.mark.parametrize(
+    ("epoch", "hold", "rates"),
+    slow_but_for([(3, 1, [0.01])], [(1, 2, [0.1, 0.1]), (3, 1, [0.01]), (1, 0, [0.1, 0.01, 0.01])]),
+)
 def test_the_learning_rate_is_held_or_follows_the_schedule(
     out: Path, epoch: int, hold: int, rates: list[float]
 ) -> None:
@@ -102,6 +107,7 @@ def test_a_branch_begins_with_the_kept_weights_pruned_once(out: Path) -> None:
             assert torch.equal(weight, kept[name])
 
 
+@pytest.mark.slow
 def test_a_branch_that_is_stopped_is_finished_as_if_it_had_not_been(out: Path, tmp_path: Path) -> None:
     recipe = replace(PRUNED, parent=str(out / run_name(TRUNK)))
     whole = finished(recipe, tmp_path / "whole")
@@ -117,6 +123,7 @@ def test_a_branch_that_is_stopped_is_finished_as_if_it_had_not_been(out: Path, t
     assert [r.test_accuracy for r in again.training.records] == [r.test_accuracy for r in whole.records]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gmp", "granet"])
 def test_a_gradual_method_reaches_its_sparsity_in_a_branch(out: Path, method: str) -> None:
     fields = {"sparsity": 0.9, "every": 1}
@@ -127,6 +134,7 @@ def test_a_gradual_method_reaches_its_sparsity_in_a_branch(out: Path, method: st
     assert fourth < 0.9 * third and third < 1 / 4  # of a dense one
 
 
+@pytest.mark.slow
 def test_a_branch_has_its_own_settings_of_the_optimizer(out: Path) -> None:
     norms = [
         sum(float(p.detach().norm()) for p in finished(replace(BRANCH, weight_decay=decay), out).model.parameters())
@@ -154,6 +162,7 @@ def test_the_best_epoch_of_a_branch_is_one_of_its_own(out: Path) -> None:
     assert (summary.best_epoch, summary.best_test_accuracy, summary.test_accuracy) == (3, 0.7, 0.6)
 
 
+@pytest.mark.slow
 def test_a_branch_may_watch_and_average_where_its_trunk_did_not(tmp_path: Path) -> None:
     trunk = replace(TRUNK, ema=0.0)
     finished(trunk, tmp_path)
@@ -166,6 +175,7 @@ def test_a_branch_may_watch_and_average_where_its_trunk_did_not(tmp_path: Path) 
         torch.testing.assert_close(branch.final_model.state_dict()[name], value)
 
 
+@pytest.mark.slow
 def test_a_branch_watches_itself_whatever_its_trunk_watched(tmp_path: Path) -> None:
     seen = []
     for watched in ((), ("overlap", "gradient_norm")):
@@ -176,6 +186,7 @@ def test_a_branch_watches_itself_whatever_its_trunk_watched(tmp_path: Path) -> N
     assert seen[0] == seen[1]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_missing_damaged_or_of_another_model_is_named(out: Path, tmp_path: Path) -> None:
     trunk = replace(TRUNK, epochs=2, keep=(1,))
     finished(trunk, tmp_path)
@@ -241,6 +252,7 @@ def test_a_branch_may_start_before_its_trunk_is_finished(tmp_path: Path) -> None
         assert Run(branch, DATA, CPU, tmp_path).epochs_done == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [("features.1.bias",), ("features.4.weight",), ()])
 def test_a_branch_has_the_no_decay_of_its_trunk(tmp_path: Path, other: tuple[str, ...]) -> None:
     """Else momentum would go to other parameters: to one of the same shape, of another, or into another group."""
@@ -252,7 +264,7 @@ def test_a_branch_has_the_no_decay_of_its_trunk(tmp_path: Path, other: tuple[str
         Run(replace(child, no_decay=other), DATA, CPU, tmp_path)
 
 
-@pytest.mark.parametrize("trunk", ["str", "vd", "dpf", "gmp-original"])
+@pytest.mark.parametrize("trunk", slow_but_for(["str"], ["str", "vd", "dpf", "gmp-original"]))
 def test_a_branch_of_what_is_trained_behind_the_weights(trunk: str, tmp_path: Path) -> None:
     """It goes on from what the model showed; parameters that are trained besides have no place in it."""
     fields = {"sparsity": 0.5, "every": 1} if trunk in ("dpf", "gmp-original") else {}
@@ -267,6 +279,7 @@ def test_a_branch_of_what_is_trained_behind_the_weights(trunk: str, tmp_path: Pa
         Run(recipe, DATA, CPU, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "fields"), [("dense", {}), ("static", {"sparsity": 0.5})])
 def test_training_flops_go_on_from_those_of_the_trunk(tmp_path: Path, method: str, fields: dict[str, float]) -> None:
     """A network that was sparse up to there and is dense from then on, say, cost little in its first epochs."""

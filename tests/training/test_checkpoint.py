@@ -21,6 +21,7 @@ from granet.training.checkpoint import (
     remove_checkpoints,
     save_checkpoint,
 )
+from quick import slow_but_for
 
 CPU = torch.device("cpu")
 
@@ -187,7 +188,7 @@ def test_the_command_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
     assert said.startswith(f"granet: {folder.path / 'checkpoint-00000001.pt'}: ")
 
 
-@pytest.mark.parametrize("method", ["granet", "set", "vd", "dense"])
+@pytest.mark.parametrize("method", slow_but_for(["granet"], ["granet", "set", "vd", "dense"]))
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, method: str) -> None:
     fields = {} if method == "dense" else {"sparsity": 0.9, "every": 7}
     recipe = Recipe(method=method, method_fields=fields, epochs=3, crop=1, batch_size=128)

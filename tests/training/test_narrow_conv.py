@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from quick import slow_but_for
+
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 from granet.models import create_model
 from granet.training import narrow_conv_triton
@@ -30,7 +32,10 @@ def whole(shape: tuple[int, ...]) -> Tensor:
 
 @pytest.mark.parametrize(
     ("inputs", "outputs", "stride", "size"),
-    [(16, 16, 1, (5, 4)), (16, 32, 2, (6, 5)), (32, 16, 2, (5, 6)), (64, 16, 1, (3, 3)), (16, 16, 1, (1, 1))],
+    slow_but_for(
+        [(16, 32, 2, (6, 5))],
+        [(16, 16, 1, (5, 4)), (16, 32, 2, (6, 5)), (32, 16, 2, (5, 6)), (64, 16, 1, (3, 3)), (16, 16, 1, (1, 1))],
+    ),
 )
 def test_values_and_gradients(
     inputs: int, outputs: int, stride: int, size: tuple[int, int], small_blocks: None
@@ -66,6 +71,7 @@ def test_the_first_of_a_network(outputs: int, stride: int, size: tuple[int, int]
     assert torch.equal(ours.grad.cpu().double(), weight.grad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [16, 32, 64])
 def test_full_blocks(channels: int) -> None:
     torch.manual_seed(0)
@@ -139,6 +145,7 @@ def test_not_the_first_when_its_images_need_a_gradient() -> None:
     assert torch.autograd.grad(out.sum(), images)[0].shape == images.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "count"), [("resnet20", 19), ("vgg19", 1), ("resnet50_cifar", 1)])
 def test_they_are_in_a_compiled_step(model: str, count: int) -> None:
     """All of ResNet-20 but the shortcuts; of the wide networks the first."""
