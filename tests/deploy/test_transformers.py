@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import transformers
 from torch import nn
 
 import granet
-from deployed import as_trained, assert_close
-from granet.deploy.plan import Conv, Linear
+from deployed import as_trained, assert_close, assert_engines_agree
+from granet.deploy.compiled import Engine
+from granet.deploy.plan import Conv, Linear, Plan
 
 TOKENS = torch.arange(8).view(1, 8)
 
@@ -59,10 +61,12 @@ def test_transformers_give_the_same(make: Any, inputs: dict[str, torch.Tensor], 
     assert_close(found.logits, known.logits)
 
 
-def test_encoder_layers_of_torch() -> None:
+def test_encoder_layers_of_torch(other_engines: dict[str, Callable[[Plan, int], Engine]]) -> None:
     layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
     model = as_trained(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), 0.5).eval()
     images = torch.randn(2, 5, 32)
     compiled = granet.deploy.compile(model, images, engine="torch")
     assert layers(compiled) == 2 * 4
+    for plan in compiled.plans:
+        assert assert_engines_agree(plan, other_engines) == list(other_engines)
     assert_close(compiled(images), model(images))

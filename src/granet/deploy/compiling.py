@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from granet.deploy.compiled import Compiled, Engine
-from granet.deploy.engines import check_engine, check_threads, choose
+from granet.deploy.engines import check_engine, check_threads, engine_for
 from granet.deploy.exported import export
 from granet.deploy.plan import Plan
 from granet.deploy.regions import cut
@@ -41,7 +41,7 @@ def compile(model: nn.Module, example_input: Any, *, threads: int | None = None,
     engines = {}
     for number, plan in enumerate(plans):
         name = f"plan_{number}"
-        engines[name], run = choose(plan, threads, engine)
+        engines[name], run = engine_for(plan, threads, engine, measure=True)
         module.add_submodule(name, _Part(run))
     called = [node.target for node in module.graph.nodes if node.op == "call_function"]
     outside = list(dict.fromkeys(str(target) for target in called if target is not operator.getitem))

@@ -1,15 +1,36 @@
-"""Which engine runs a plan: the one that is fastest on this machine."""
+"""Which engine runs a plan: the fastest on this machine, found by measurement once and then remembered."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+
+import torch
+from torch import Tensor
 
 from granet.deploy.compiled import Engine
 from granet.deploy.interpret import Interpreter
+from granet.deploy.measured import Measured
+from granet.deploy.native_engine import Native
+from granet.deploy.openvino_engine import OpenVINO
 from granet.deploy.plan import Plan
+from granet.deploy.unsupported import Unsupported
+from granet.native import NativeMissing
 
-ENGINES: dict[str, Callable[[Plan, int], Engine]] = {"torch": lambda plan, threads: Interpreter(plan)}
+ENGINES: dict[str, Callable[[Plan, int], Engine]] = {
+    "native": Native,
+    "openvino": OpenVINO,
+    "torch": lambda plan, threads: Interpreter(plan),
+}
+"""From the one that is taken where nothing was measured to the one that can run everything."""
+TOLERANCE = 1e-4
+"""How far an output may be from PyTorch's, as a share of the largest element."""
+_SECONDS = 0.3
+"""For each engine."""
 
 
 def check_threads(threads: int | None) -> int:
@@ -22,10 +43,8 @@ def check_threads(threads: int | None) -> int:
 
 
 def processors() -> int:
-    """That this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_engine(engine: str | None) -> None:
@@ -33,11 +52,84 @@ def check_engine(engine: str | None) -> None:
         raise ValueError(f"engine={engine!r}: must be one of {', '.join(ENGINES)}")
 
 
-def engine_for(plan: Plan, threads: int, engine: str | None) -> tuple[str, Engine]:
-    name = engine or "torch"
-    return name, ENGINES[name](plan, threads)
+def engine_for(plan: Plan, threads: int, engine: str | None, *, measure: bool) -> tuple[str, Engine]:
+    """The engine of that name, or the one that is known to be the fastest, or else is measured to be.
+
+    Where nothing is known and nothing may be measured, it is the first that can run the plan.
+    """
+    with Measured() as measured:
+        if (known := engine or measured.engine(plan, threads)) in ENGINES:
+            assert known is not None
+            try:
+                return known, _made(known, plan, threads, measured, measure)
+            except Unsupported as error:
+                if engine is not None:
+                    raise ValueError(f"engine={engine!r}: {error}") from error
+        built = {}
+        for name in ENGINES:
+            with suppress(Unsupported):
+                built[name] = _made(name, plan, threads, measured, measure)
+            if built and not measure:
+                return name, built[name]
+        found = fastest(built, plan, threads)
+        measured.keep_engine(plan, threads, found)
+        return found, built[found]
 
 
-def choose(plan: Plan, threads: int, engine: str | None) -> tuple[str, Engine]:
-    name = engine or "torch"
-    return name, ENGINES[name](plan, threads)
+def _made(name: str, plan: Plan, threads: int, measured: Measured, measure: bool) -> Engine:
+    try:
+        engine = ENGINES[name](plan, threads)
+    except NativeMissing as error:
+        _tell(str(error))
+        raise Unsupported(str(error)) from error
+    if isinstance(engine, Native):
+        engine.tune(measured.layers, measure)
+    return engine
+
+
+@cache
+def _tell(why: str) -> None:
+    """Once."""
+    warnings.warn(f"granet: networks run without its own kernels, in which zeros cost nothing: {why}", stacklevel=2)
+
+
+def fastest(engines: Mapping[str, Engine], plan: Plan, threads: int) -> str:
+    """The engine that takes the least time, of those whose outputs are PyTorch's.
+
+    They are run in turn, so that all see the same minutes, and the least time of each counts: what else the machine
+    does only ever adds to it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(shape, generator=generator) for shape in plan.inputs]
+    expected = Interpreter(plan)(*inputs)
+    right = {name: engine for name, engine in engines.items() if _agree(name, engine(*inputs), expected)}
+    if len(right) == 1:
+        return next(iter(right))
+    least = dict.fromkeys(right, float("inf"))
+    spent = dict.fromkeys(right, 0.0)
+    with _torch_threads(threads):
+        while min(spent.values()) < _SECONDS:
+            for name, engine in right.items():
+                begun = time.perf_counter()
+                engine(*inputs)
+                took = time.perf_counter() - begun
+                least[name], spent[name] = min(least[name], took), spent[name] + took
+    return min(least, key=least.__getitem__)
+
+
+def _agree(name: str, found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> bool:
+    for one, other in zip(found, expected, strict=True):
+        if not float((one - other).abs().max()) <= TOLERANCE * float(other.abs().max()):
+            warnings.warn(f"granet: the engine {name} is not used: its outputs are not PyTorch's", stacklevel=2)
+            return False
+    return True
+
+
+@contextmanager
+def _torch_threads(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

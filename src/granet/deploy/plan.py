@@ -267,6 +267,8 @@ def _made_by(op: Op, shapes: Sequence[Shape], arrays: Sequence[Shape]) -> Shape:
                 raise ValueError(f"cannot add {list(shapes[op.other])} to {list(shape)}")
             return shape
         case Activation():
+            if not op.activation:
+                raise ValueError("activation '': must be one that does something")
             return shape
         case Flatten():
             return (shape[0], math.prod(shape[1:]))

@@ -53,7 +53,7 @@ def load(
     plan = load_plan(path)
     if plan.memory > memory:
         raise ValueError(f"{os.fspath(path)}: needs {plan.memory} bytes, memory={memory} are allowed")
-    name, run = engine_for(plan, threads, engine)
+    name, run = engine_for(plan, threads, engine, measure=False)
     example = [torch.empty(shape, device="meta") for shape in plan.inputs]
     nested_inputs = pytree.tree_structure((tuple(range(len(example))), {}))
     nested_outputs = pytree.tree_structure(0 if len(plan.outputs) == 1 else plan.outputs)
