@@ -29,7 +29,7 @@ MOVES = {
     "view", "_unsafe_view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "movedim", "unsqueeze",
     "squeeze", "expand", "slice", "select", "split", "split_with_sizes", "chunk", "unbind", "cat", "stack", "flip",
     "roll", "index_select", "repeat", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "narrow",
-    "constant_pad_nd", "numpy_T", "swapaxes", "adjoint",
+    "constant_pad_nd", "pad", "numpy_T", "swapaxes", "adjoint",
 }  # fmt: skip
 """Every element of their output is one of their inputs, or a number among their arguments."""
 POOLS = {f"{kind}{n}d" for kind in ("max_pool", "adaptive_max_pool", "avg_pool", "adaptive_avg_pool") for n in "123"}
@@ -347,6 +347,9 @@ def _only_a_weight(node: fx.Node) -> bool:
 def _padded_with_one(node: fx.Node, arguments: Iterable[Any]) -> list[Any]:
     """What pads is known."""
     listed = list(arguments)
-    if operator_of(node) == "constant_pad_nd":
+    name = operator_of(node)
+    if name == "constant_pad_nd":
         listed[2:] = [1.0]
+    elif name == "pad" and argument(node, 2, "mode", "constant") == "constant":
+        listed[2:] = ["constant", 1.0]
     return listed

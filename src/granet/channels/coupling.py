@@ -300,6 +300,16 @@ class _Reader:
             self._labels.together(channels.view(int(node.args[1]), -1))  # type: ignore[arg-type]
         return (x[0], channels, *x[2:])
 
+    def _pad(self, node: fx.Node, x: Axes, shape: Any) -> Axes:
+        """From the last dimension on, two numbers for each."""
+        amounts: Any = node.args[1]
+        padded = {len(x) - 1 - place // 2 for place, amount in enumerate(amounts) if amount}
+        for place in padded:
+            self._labels.pin(x[place], "others are put beside them")
+        return tuple(None if place in padded else axis for place, axis in enumerate(x))
+
+    _constant_pad_nd = _pad
+
     def _embedding(self, node: fx.Node, table: Axes, shape: Any) -> Axes:
         self._labels.pin(table[0], "they are rows of a table")
         return (*([None] * (len(shape) - 1)), table[1])
@@ -375,7 +385,8 @@ class _Reader:
 
 _RULES = {
     "scaled_dot_product_attention", "layer_norm", "group_norm", "embedding", "permute", "transpose", "t", "unsqueeze",
-    "squeeze", "expand", "slice", "select", "unbind", "split", "split_with_sizes", "chunk", "cat",
+    "squeeze", "expand", "slice", "select", "unbind", "split", "split_with_sizes", "chunk", "cat", "pad",
+    "constant_pad_nd",
 }  # fmt: skip
 
 

@@ -385,3 +385,15 @@ def test_widths_that_are_multiples() -> None:
     small = granet.compact(model, IMAGES, multiple_of=4, tell=None)
     assert shapes(small, "0.weight", "3.weight", "5.weight") == [(8, 3, 3, 3), (12, 8, 3, 3), (2, 12, 1, 1)]
     torch.testing.assert_close(run(small, MORE), run(model, MORE))
+
+
+def test_padding_beside_channels_and_beside_images() -> None:
+    def padded(self: Model, x: Tensor) -> Tensor:
+        x = F.relu(self.a(F.pad(x, (1, 1, 1, 1))))
+        return self.b(F.pad(x, (1, 1, 1, 1), mode="reflect")) + self.c(F.pad(self.d(x), (0, 0, 0, 0, 1, 1)))
+
+    model = shaken(Model(padded, a=conv(3, 6), b=conv(6, 2, 3, padding=0), c=conv(6, 2, 3, padding=1), d=conv(6, 4)))
+    silent(model, {"a.weight": [1, 2]})
+    kill(model, {"d.weight": [0]})
+    small = compacted(model, IMAGES, MORE)
+    assert shapes(small, "a.weight", "b.weight", "d.weight") == [(4, 3, 3, 3), (2, 4, 3, 3), (4, 4, 3, 3)]
