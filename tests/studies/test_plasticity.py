@@ -18,6 +18,7 @@ from granet.studies.plasticity_results import Point, check_kept, means, points, 
 from granet.training import Recipe, Run
 from granet.training.records import EpochRecord
 from granet.training.rundir import run_name
+from refusals import refused
 
 SPEC = """
 epochs = 3
@@ -115,12 +116,12 @@ def test_the_command_trains_draws_and_goes_on_where_it_stopped(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("rates = [0.2, 1.0]", r"rates=1.0: must be in \(0, 1\)"),
-        ("rates = [0.0]", r"rates=0.0: must be in \(0, 1\)"),
-        ("sparsities = [1.0]", r"sparsities=1.0: must be in \[0, 1\)"),
+        ("rates = [0.2, 1.0]", "rates=1.0: must"),
+        ("rates = [0.0]", "rates=0.0: must"),
+        ("sparsities = [1.0]", "sparsities=1.0: must"),
         ("continue_epochs = 2", "continue_epochs=2: from checkpoint 2 it goes past the end of the schedule, epoch 3"),
         ("checkpoints = [3]", "checkpoints=3: must be an epoch before the last, 3"),
-        ("checkpoints = []", r"checkpoints=\[\]: must have one entry"),
+        ("checkpoints = []", "checkpoints=[]: must"),
         ("checkpoints = 1", "checkpoints=1: must be a list"),
         ('measures = ["speed"]', "measures='speed': must be one of plasticity, final"),
         ('distributions = ["local"]', "distributions='local': must be one of global, uniform"),
@@ -137,9 +138,8 @@ def test_the_command_trains_draws_and_goes_on_where_it_stopped(
 def test_bad_input_is_one_line_that_names_the_field(tmp_path: Path, line: str, message: str) -> None:
     key = line.split(" ")[0]
     text = "\n".join(old for old in SPEC.splitlines() if not old.startswith(f"{key} ")) + f"\n{line}\n"
-    with pytest.raises(ValueError, match=rf"study.toml: {message}") as raised:
+    with refused(Path("study.toml"), ..., message):
         read_study(write(tmp_path, text))
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import pickle
-import re
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -22,6 +21,7 @@ from granet.training.checkpoint import (
     save_checkpoint,
 )
 from quick import slow_but_for
+from refusals import refused
 
 CPU = torch.device("cpu")
 
@@ -105,7 +105,7 @@ def write_with_checksum(path: Path, content: bytes) -> None:
 def test_a_file_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
     """Its checksum is right: who can write the file can write that too."""
     save_checkpoint(tmp_path, 1, {"epoch": Hostile(tmp_path / "made by the file")})
-    with pytest.raises(ValueError, match=r"checkpoint-00000001\.pt: .* a stranger's; remove it to go on without it$"):
+    with refused(tmp_path / "checkpoint-00000001.pt", ..., "a stranger's; remove it"):
         load_checkpoint(tmp_path, CPU)
     assert not (tmp_path / "made by the file").exists()
 
@@ -114,13 +114,11 @@ def test_a_file_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
 def test_other_formats_with_a_checksum_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint-00000001.pt"
     write_with_checksum(path, content)
-    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: holds no state .*; remove it") as refused:
+    with refused(path, ..., "; remove it") as refusal:
         load_checkpoint(tmp_path, CPU)
-    assert "\n" not in str(refused.value) and "weights_only" not in str(refused.value)
+    assert "weights_only" not in refusal.said
     write_with_checksum(kept_path(tmp_path, 1), content)
-    with pytest.raises(
-        ValueError, match=r"kept-0001\.pt: holds no state .*; remove its folder to train that run again"
-    ):
+    with refused(Path("kept-0001.pt"), ..., "; remove its folder"):
         load_kept(tmp_path, 1, CPU)
 
 
@@ -129,9 +127,7 @@ def test_a_folder_in_the_place_of_a_checkpoint_is_named_and_left_alone(tmp_path:
     save_checkpoint(tmp_path, 1, {"epoch": 1})
     folder = tmp_path / "checkpoint-00000002.pt"
     folder.mkdir()
-    with pytest.raises(
-        ValueError, match=r"checkpoint-00000002\.pt: must be a file that can be read \(.*\); remove it to"
-    ):
+    with refused(folder, ..., "; remove it", unchanged=(tmp_path,)):
         load_checkpoint(tmp_path, CPU)
     save_checkpoint(tmp_path, 1, {"epoch": 1})
     remove_checkpoints(tmp_path)
@@ -160,8 +156,7 @@ def test_too_little_memory_for_a_state_is_not_blamed_on_it_either() -> None:
     ],
 )
 def test_what_does_not_fit_is_told_in_one_line(error: Exception, reason: str) -> None:
-    says = rf"the checkpoint is of another model, method or version of granet \({re.escape(reason)}\); after a change"
-    with pytest.raises(ValueError, match=says), fitting(Recipe()):
+    with refused("model='digits_net', method", "granet", f"({reason})"), fitting(Recipe()):
         raise error
 
 
@@ -170,10 +165,7 @@ def test_a_state_with_other_content_is_refused(broken: dict[str, object]) -> Non
     recipe = Recipe(method="dense", method_fields={}, epochs=1, batch_size=256)
     data = load("digits")
     state = Training(recipe, data).state() | broken if broken else {}
-    says = (
-        r"^model='digits_net', method='dense': the checkpoint is of another model, .*\); after a change of their code "
-    )
-    with pytest.raises(ValueError, match=says):
+    with refused("model='digits_net', method", "dense"):
         Training(recipe, data, state=state)
 
 

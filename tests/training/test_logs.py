@@ -236,7 +236,7 @@ def test_another_recipe_is_taken_or_named(name: str, folder: Path) -> None:
     interrupted(name, folder)
     other = replace(RECIPE, epochs=5)
     if name == "mlflow":
-        with pytest.raises(ValueError, match=r"^log: MLflow cannot start \(.*epochs.*'?3'?.*'?5'?"):
+        with pytest.raises(ValueError, match=r"^log: MLflow must start \(.*epochs.*'?3'?.*'?5'?"):
             interrupted(name, folder, recipe=other)
         interrupted(name, folder, RECORD)
         assert READ[name](folder).of(4) == pytest.approx(METRICS)
@@ -284,7 +284,7 @@ def test_mlflow_goes_inside_the_active_run_and_leaves_it_active(mlflow: Any, fol
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RuntimeError("too long a value"), r"^log: MLflow cannot start \(RuntimeError: too long a value\)$"),
+        (RuntimeError("too long a value"), r"^log: MLflow must start \(RuntimeError: too long a value\)$"),
         (KeyboardInterrupt("by hand"), "^by hand$"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import fields, replace
 
 import numpy as np
@@ -52,7 +51,7 @@ FRACTIONS = [item.name for item in fields(Recipe) if item.type == "float"]
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 10**400], ids=["inf", "-inf", "nan", "huge"])
 @pytest.mark.parametrize("name", FRACTIONS)
 def test_every_fraction_is_finite(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"^{name}={value!r}: must be finite$"):
+    with refused(name, value):
         Recipe(**{name: value})
 
 
@@ -135,7 +134,7 @@ def test_clock_leaves_the_incomplete_batch_out() -> None:
 )
 def test_wrong_values_are_named(wrong: dict[str, object]) -> None:
     name, value = list(wrong.items())[-1]
-    with pytest.raises(ValueError, match=f"^{name}={re.escape(repr(value))}: "):
+    with refused(name, value):
         Recipe(**wrong)
 
 

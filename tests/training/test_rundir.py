@@ -16,6 +16,7 @@ from granet.training import Run
 from granet.training.recipe import Recipe
 from granet.training.records import EpochRecord, Summary
 from granet.training.rundir import RunDir, run_name
+from refusals import refused
 
 CPU = torch.device("cpu")
 IMAGES = {"name": "digits", "train": 1086, "checksum": 7}
@@ -59,7 +60,7 @@ def test_models_and_methods_of_ones_own_give_names_that_windows_allows(tmp_path:
 
 @pytest.mark.parametrize("sparsity", ["0.9", [0.9]])
 def test_a_sparsity_that_is_no_number_gives_no_name(sparsity: object) -> None:
-    with pytest.raises(ValueError, match=r"^sparsity=.*0\.9.*: must be a number$"):
+    with refused("sparsity", sparsity):
         run_name(Recipe(method_fields={"sparsity": sparsity}))
 
 
@@ -71,9 +72,8 @@ def test_a_folder_of_another_recipe_is_left_alone(tmp_path: Path) -> None:
     config = opened(tmp_path, Recipe(), CPU).path / "config.json"
     other = config.read_text().replace('"lr": 0.1', '"lr": 0.3')
     config.write_text(other)
-    with pytest.raises(ValueError, match=r"^out=.*-seed0-.* holds a run of another recipe"):
+    with refused("out", tmp_path, "-seed0-", unchanged=(tmp_path,)):
         opened(tmp_path, Recipe(), CPU)
-    assert config.read_text() == other
 
 
 def test_finding_makes_nothing(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 def test_out_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
-        with pytest.raises(ValueError, match=r"^out=.*taken"):
+        with refused("out", out):
             opened(out, Recipe(), CPU)
 
 
