@@ -90,3 +90,19 @@ def test_where_sizes_are_written_the_report_says_so() -> None:
     assert reports[0].parameters[0] == reports[0].parameters[1]
     (stays,) = reports[0].staying
     assert (stays.weight, stays.count, stays.why) == ("a.weight", 1, "the model does not run with fewer")
+
+
+def test_where_nothing_runs_with_less_it_says_why() -> None:
+    """As with a number of groups that is written in the forward."""
+
+    def grouped(self: Model, x: Tensor) -> Tensor:
+        return self.b(nn.functional.conv2d(self.a(x), self.kernel, groups=8))
+
+    model = Model(grouped, a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(8, 2, 1))
+    model.kernel = nn.Parameter(torch.randn(8, 1, 3, 3))
+    shaken(model)
+    kill(model, {"a.weight": [0, 1]})
+    model.a.bias.data[:2] = 0  # type: ignore[union-attr, index]
+    with pytest.warns(UserWarning, match="granet: compact takes nothing out of Model: RuntimeError: .*groups=8"):
+        small = granet.compact(model, X, tell=None)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in small.state_dict().items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -78,6 +79,8 @@ class _Search:
         plan = self.planner.plan(frozen)
         small = self._built(plan)
         if small is None:
+            why = self.outputs.differ(shrink(self.model, plan, lambda _: True, self.masks))
+            warnings.warn(f"granet: compact takes nothing out of {type(self.model).__name__}: {why}", stacklevel=4)
             return deepcopy(self.model), Plan({}, [], {}, plan.staying, 0)
         for owner in self.planner.owners:
             other = self.planner.plan(frozen - {owner})

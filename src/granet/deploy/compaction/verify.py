@@ -75,4 +75,7 @@ def _close(one: Tensor, other: Tensor) -> bool:
         return bool(torch.equal(one, other))
     scale = other.abs().max().double() if other.numel() else torch.zeros(())
     error = (one.double() - other.double()).abs().max() if other.numel() else torch.zeros(())
-    return bool(error <= _TOLERANCE.get(other.dtype, 1e-4) * scale) or bool(torch.equal(one, other))
+    tolerance = _TOLERANCE.get(other.dtype, 1e-4)
+    if other.is_cuda and other.dtype == torch.float32:
+        tolerance = 1e-2  # convolutions take 10 bits of each number there
+    return bool(error <= tolerance * scale) or bool(torch.equal(one, other))
