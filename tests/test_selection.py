@@ -298,13 +298,15 @@ def test_the_true_chunk_and_piece_sizes(path: str, device: str, near: int, monke
     assert masks[0].nonzero().squeeze(1).tolist() == best.sort().values.tolist()
 
 
-def test_float64_is_compared_in_full_beside_narrower_layers() -> None:
+@pytest.mark.parametrize("others", [[], [Layer([1.0], [True], torch.bfloat16)]], ids=["alone", "beside narrower"])
+def test_float64_is_compared_in_full(others: list[Layer]) -> None:
     fine = [1.0, 1.0 + 2**-52, 1.0 - 2**-53]
-    layers = [Layer(fine, [True] * 3, torch.float64), Layer([1.0], [True], torch.bfloat16)]
+    layers = [Layer(fine, [True] * 3, torch.float64), *others]
     ranked, _ = ranking("torch", "cpu", layers, "active")
-    assert ranked.global_counts(torch.tensor(1), torch.tensor([0, 0])).tolist() == [1, 0]
-    check_select("torch", "cpu", layers, [1, 1], "active")
-    check_select("torch", "cpu", layers, [2, 0], "active")
+    floors = torch.tensor([0] * len(layers))
+    assert ranked.global_counts(torch.tensor(1), floors).tolist() == [1, *(0 for _ in others)]
+    check_select("torch", "cpu", layers, [1, *(1 for _ in others)], "active")
+    check_select("torch", "cpu", layers, [2, *(0 for _ in others)], "active")
 
 
 def test_the_path_is_chosen_by_device_and_dtype() -> None:

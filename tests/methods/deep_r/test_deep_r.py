@@ -10,6 +10,7 @@ from torch import nn
 import granet
 from granet import Clock, DeepR
 from granet.keyed_noise import normal_noise
+from granet.methods.deep_r import langevin
 from granet.scores import random
 
 LOUD = {"l1": 0.02, "noise": 0.05}  # enough for many crossings in a few steps
@@ -180,3 +181,17 @@ def test_the_noise_is_finite_for_the_least_and_the_largest_draw(drawn: float, mo
 
 def test_one_step_to_rewire_after_is_enough() -> None:
     assert DeepR(sparsity=0.9, end=2).updates(Clock(0, 100)) == range(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pattern", "by_kernel"),
+    [(torch.float32, "weight", True), (torch.float64, "weight", False), (torch.float32, "4x1", False)],
+)
+def test_a_kernel_walks_single_weights_of_float32_alone(
+    dtype: torch.dtype, pattern: str, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Linear(8, 8).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    net = granet.sparsify(model, optimizer, DeepR(sparsity=0.5, pattern=pattern), total_steps=9)._net
+    monkeypatch.setattr(langevin, "runs_kernels", lambda device: True)
+    assert langevin._by_kernel(net, net.layers[0]) is by_kernel
