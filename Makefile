@@ -1,6 +1,6 @@
 # make train             set up .venv and train on the embedded data
 # make test              set up .venv, check the sources and run the tests
-# make test-slow         the tests that take long, which `make test` leaves out
+# make test-slow         the tests that take long, which `make test` leaves out, and properties on more examples
 # make train TORCH=...   the same with another torch, e.g. TORCH=torch==2.15.0
 # make train ARGS=...    the same with arguments, e.g. ARGS="--sparsity 0.95"
 
@@ -29,7 +29,7 @@ test: $(VENV)/installed-test
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/installed-slow
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=all $(ARGS)
 
 clean:
 	rm -rf $(VENV)

@@ -17,6 +17,7 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 on_every_device = pytest.mark.parametrize("device", DEVICES)
 
 
+@pytest.mark.hypothesis
 @on_every_device
 def test_inactive_becomes_zero_and_active_is_untouched(device: str) -> None:
     half_bits = st.integers(0, 2**16 - 1)  # every half-precision number, NaN payloads and negative zero included

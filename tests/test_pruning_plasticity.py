@@ -144,6 +144,7 @@ class Shaken(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return INPUTS[index] + torch.randn(6), TARGETS[index]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("within", [False, True])
 def test_persistent_workers_go_on_as_if_nothing_had_been_probed(within: bool) -> None:
     """Such a loader has one iterator at a time, which may be in the middle of an epoch."""

@@ -139,6 +139,7 @@ def layers_of(path: str, device: str) -> st.SearchStrategy[list[Layer]]:
 # The properties.
 
 
+@pytest.mark.hypothesis
 @on_fast_paths
 @pytest.mark.parametrize("candidates", ["active", "inactive"])
 def test_select_takes_the_largest_and_as_many_as_asked(path: str, device: str, candidates: Candidates) -> None:
@@ -152,6 +153,7 @@ def test_select_takes_the_largest_and_as_many_as_asked(path: str, device: str, c
     check()
 
 
+@pytest.mark.hypothesis
 @on_fast_paths
 def test_global_counts_are_fair_and_add_up(path: str, device: str) -> None:
     @settings(max_examples=examples(150))

@@ -175,6 +175,7 @@ def layers_of(draw: st.DrawFn, path: str) -> list[Layer]:
     return draw(st.lists(layer_of(number, dtype), min_size=1, max_size=3))
 
 
+@pytest.mark.hypothesis
 @on_fast_paths
 @pytest.mark.parametrize("candidates", ["active", "inactive"])
 def test_each_layer_alone(path: str, device: str, candidates: Candidates) -> None:
@@ -188,6 +189,7 @@ def test_each_layer_alone(path: str, device: str, candidates: Candidates) -> Non
     test()
 
 
+@pytest.mark.hypothesis
 @on_fast_paths
 def test_all_layers_together(path: str, device: str) -> None:
     @settings(max_examples=examples(80))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from granet.masking import take_dense, zero_inactive
+from quick import slow_but_for
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels are not tested")
 from granet.kernels import masking
@@ -33,7 +34,7 @@ def test_zeroing_equals_the_plain_path(dtype: torch.dtype, monkeypatch: pytest.M
         assert not tensor.cpu()[~mask].any()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", slow_but_for([torch.bfloat16], DTYPES), ids=str)
 def test_finding_what_is_not_finite(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("granet.kernels.layer_table.BLOCK", 64)
     monkeypatch.setattr("granet.kernels.layer_table.PIECE", 128)
@@ -46,7 +47,7 @@ def test_finding_what_is_not_finite(dtype: torch.dtype, monkeypatch: pytest.Monk
         tensor[place] = 0
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", slow_but_for([torch.bfloat16], DTYPES), ids=str)
 @pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -float("inf")])
 def test_taking_dense_copies(dtype: torch.dtype, bad: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("granet.kernels.layer_table.BLOCK", 64)

@@ -218,6 +218,7 @@ def test_looking_at_a_folder_imports_nothing(mine: Path, fields: str) -> None:
     assert "mine_by_path" not in sys.modules
 
 
+@pytest.mark.slow
 def test_train_goes_on_and_sweep_finds_it_in_its_processes(
     mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_layer_that_fills_up_passes_the_rest_on(trial) -> None:
         assert max(run.active) <= 200
 
 
+@pytest.mark.slow
 def test_growth_is_uniform_over_the_places_that_were_off(trial) -> None:
     candidates, grown = np.zeros(600), np.zeros(600)
     for seed in range(15):

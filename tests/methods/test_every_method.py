@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import granet
 from bits import Parts, differences
 from granet.flop_counting import TrainingFlops, flops
+from quick import slow_but_for
 
 STEPS, EPOCH, SPARSITY = 12, 2, 0.6
 SHORT = {
@@ -109,7 +110,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "fields"), VARIANTS)
+@pytest.mark.parametrize(("name", "fields"), slow_but_for(VARIANTS[-4:], VARIANTS))
 def test_training_flops_count_the_dense_gradients_that_are_read(name: str, fields: dict[str, Any]) -> None:
     """Noise in a gradient that is not counted must change nothing, and in one that is counted, something."""
     method = create(name, **fields)

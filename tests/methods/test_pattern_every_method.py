@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import granet
 from bits import Parts
 from granet.patterns import Groups, parse_pattern
+from quick import slow_but_for
 from refusals import refused
 
 STEPS = 24
@@ -80,7 +81,7 @@ class Run(Parts):
         return ~mask.flatten(1).any(1)
 
 
-@pytest.mark.parametrize("name", INFOS)
+@pytest.mark.parametrize("name", slow_but_for(["granet", "snfs", "deep-r", "str", "snip", "wanda"], INFOS))
 @pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_a_dropped_filter_outputs_zero_in_the_end_and_nobody_reads_it(name: str) -> None:
     run = Run(name, "filter").train()

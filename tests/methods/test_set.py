@@ -32,6 +32,7 @@ def test_the_sign_of_a_weight_does_not_matter(trial) -> None:
             assert lost.max() <= np.quantile(np.abs(weight[b]), 0.31)
 
 
+@pytest.mark.slow
 def test_growth_is_uniform_over_what_is_not_kept(trial, plain) -> None:
     """Each candidate, the just dropped included, is grown as often as any other."""
     candidates = np.zeros(1200)

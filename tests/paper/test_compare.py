@@ -20,6 +20,7 @@ from paper.results import read_results
 from paper.results_page import page
 from paper.shortfall import PROTOCOL, below, section, why
 from paper.tables import Cell, cells
+from quick import slow_but_for
 from refusals import refused
 
 ROOT = Path(__file__).parents[2]
@@ -243,7 +244,7 @@ def same_picture(mine: Path, theirs: Path) -> bool:
         return one.size == other.size and difference.getextrema()[1] < 64
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", slow_but_for(["cifar-main", "zoo"], TABLES))
 def test_the_pages_are_what_the_results_give(name: Name, tmp_path: Path) -> None:
     """So is the README."""
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text())

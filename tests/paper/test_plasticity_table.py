@@ -30,6 +30,7 @@ measures = ["plasticity"]
 """
 
 
+@pytest.mark.slow
 def test_a_study_as_a_table_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the digits: what is kept of the runs is enough for the page and the figure, and nothing is trained twice."""
     monkeypatch.setenv("GRANET_COMMIT", "0123abc")

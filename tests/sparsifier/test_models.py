@@ -186,6 +186,7 @@ def test_a_weight_without_elements_is_left_out() -> None:
     assert sparsifier.sparsity == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_compiled_models_train_the_same(kit: Kit, backend: str, when: str) -> None:

@@ -189,6 +189,7 @@ def test_means_and_drops() -> None:
     assert rate_drops(halves) == [1]  # half is enough, and nothing less
 
 
+@pytest.mark.slow
 def test_a_point_does_not_depend_on_where_its_trunk_is_now(tmp_path: Path) -> None:
     text = SMALL.replace('["plasticity"]', '["plasticity", "final"]').replace("[0.0, 0.6]", "[0.0]")
     study, _ = read_study(write(tmp_path, text + 'seeds = [3]\nscopes = ["uniform"]\n'))

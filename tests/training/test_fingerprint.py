@@ -13,6 +13,7 @@ from granet.data import load
 from granet.data.imagefolder import image_folders
 from granet.training import Recipe, Run
 from granet.training.fingerprint import fingerprint
+from quick import slow_but_for
 
 CPU = torch.device("cpu")
 DATA = load("digits")
@@ -47,7 +48,7 @@ def test_folders_are_told_by_their_files(tmp_path: Path) -> None:
     assert one not in others
 
 
-@pytest.mark.parametrize("epochs", [1, 2], ids=["begun", "finished"])
+@pytest.mark.parametrize("epochs", slow_but_for([1], [1, 2]), ids=["begun", "finished"])
 def test_a_run_of_other_images_is_neither_shown_nor_continued(tmp_path: Path, epochs: int) -> None:
     run = Run(RECIPE, FEWER, CPU, tmp_path)
     for _ in zip(range(epochs + 1), run.epochs(checkpoint_every=0.0), strict=False):

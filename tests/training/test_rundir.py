@@ -189,6 +189,7 @@ def test_weights_that_the_disk_has_no_room_for_leave_nothing(tmp_path: Path, mon
     assert [path.name for path in run.path.iterdir()] == ["config.json"]
 
 
+@pytest.mark.slow
 def test_layers_and_updates_say_what_became_of_the_weights(tmp_path: Path) -> None:
     """Also of a run that was stopped and resumed: not a byte differs."""
     recipe = Recipe(method_fields={"sparsity": 0.8, "every": 3}, epochs=4, batch_size=400)

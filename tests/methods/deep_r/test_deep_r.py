@@ -12,6 +12,7 @@ from granet import Clock, DeepR
 from granet.keyed_noise import normal_noise
 from granet.methods.deep_r import langevin
 from granet.scores import random
+from quick import slow_but_for
 
 LOUD = {"l1": 0.02, "noise": 0.05}  # enough for many crossings in a few steps
 
@@ -77,7 +78,9 @@ def test_what_goes_and_comes_back_at_once_has_no_momentum(sparsity: float) -> No
     assert fresh > 30
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", slow_but_for([torch.float16], [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+)
 @pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.9])
 def test_signs_and_counts_are_kept_at_every_step(dtype: torch.dtype, sparsity: float) -> None:
     """Also where there is hardly a place to go but the one just left."""

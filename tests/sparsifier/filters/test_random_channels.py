@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from quick import slow_but_for
+
 Kit = SimpleNamespace
 IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1)) + 0.1
 
@@ -86,7 +88,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 OPERATORS = ("conv", "conv", "deep", "norm", "write", "augment", *FUNCTIONS)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", slow_but_for(range(2), range(10)))
 def test_what_is_taken_for_silent_is(kit: Kit, seed: int) -> None:
     found = 0
     for number in range(20):
