@@ -209,12 +209,12 @@ def test_exemptions_conserve_the_total(shapes: list[Shape], density: float, last
 
 def test_the_last_layer_is_held_when_the_dense_first_one_makes_it_too_thin() -> None:
     """The whole may be denser than 0.2 while what the first layer leaves to the others is not."""
-    densities = Uniform(last_density=0.0, dense_first=True)([(100,), (800,), (100,)], 0.25)
+    densities = Uniform(last_density=0.2, dense_first=True)([(100,), (800,), (100,)], 0.25)
     assert densities == pytest.approx([1.0, 130 / 800, 0.2])
 
 
 def test_a_layer_that_is_first_and_last_is_exempt_from_nothing() -> None:
-    assert Uniform(last_density=0.0, dense_first=True)([(100,)], 0.1) == pytest.approx([0.1])
+    assert Uniform(last_density=0.2, dense_first=True)([(100,)], 0.1) == pytest.approx([0.1])
 
 
 def test_a_budget_below_the_exemptions_is_refused() -> None:
