@@ -55,6 +55,7 @@ def imported(path: Path) -> Iterator[str]:
         ("Inside the net", SOURCE / "net"),
         ("Inside the weights", SOURCE / "weights"),
         ("Inside the kernels", SOURCE / "kernels"),
+        ("Inside the runtime", SOURCE / "deploy"),
         ("Inside the native kernels", SOURCE / "native"),
         ("Inside the trainer", SOURCE / "training"),
         ("Inside the studies", SOURCE / "studies"),

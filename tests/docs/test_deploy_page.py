@@ -1,0 +1,38 @@
+"""The page about deployment: its code runs, and what it says of engines and limits is so."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import granet
+from granet.deploy.engines import _SECONDS, ENGINES, TOLERANCE
+from granet.deploy.measured import DEFAULT_FOLDER, FOLDER_VARIABLE
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+(CODE,) = re.findall(r"```python\n(.*?)```", PAGE.split("## Runtime")[1], re.DOTALL)
+
+
+def test_the_code_compiles_saves_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr("granet.deploy.engines.ENGINES", {"torch": ENGINES["torch"]})
+    model, images = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), torch.randn(2, 3, 8, 8)
+    names = {"granet": granet, "torch": torch, "model": model, "images": images}
+    exec(CODE, names)
+    expected = model.eval()(images)
+    assert torch.allclose(names["outputs"], expected, atol=1e-5)
+    assert torch.allclose(names["fast"](images), expected, atol=1e-2)
+
+
+def test_engines_and_limits_are_those_of_the_code() -> None:
+    assert re.findall(r"^\| `(\w+)` \|", PAGE.split("### What runs where")[1], re.MULTILINE) == list(ENGINES)
+    assert f"for {_SECONDS} s each" in PAGE
+    assert TOLERANCE == 1e-4 and "by more than 1e-4 is not used" in PAGE
+    assert f"`{DEFAULT_FOLDER}`" in PAGE and f"`{FOLDER_VARIABLE}`" in PAGE
+    assert inspect.signature(granet.deploy.load).parameters["memory"].default == 4 << 30
