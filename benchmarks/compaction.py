@@ -136,7 +136,11 @@ def call_of(network: nn.Module, images: Tensor) -> Callable[[], object]:
     with torch.inference_mode(), torch.cuda.graph(graph):
         compiled(images)
     print(f"compiled and captured in {time.perf_counter() - begin:.0f} s", flush=True)
-    return graph.replay
+
+    def replay(reads: object = (network, images)) -> None:  # the graph holds addresses, which do not keep these alive
+        graph.replay()
+
+    return replay
 
 
 @torch.inference_mode()
