@@ -3,10 +3,8 @@
 #include "kernels.hpp"
 
 #include <utility>
-#if defined(__AVX2__)
+#if defined(__x86_64__)
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
-#include <arm_neon.h>
 #endif
 
 #define GRANET_INLINE inline __attribute__((always_inline))
@@ -26,10 +24,24 @@ constexpr int bytes = sizeof(Vector);
 constexpr int accumulators = GRANET_REGISTERS - (GRANET_REGISTERS > 16 ? 4 : 2);
 constexpr int dense_vectors = GRANET_REGISTERS > 16 ? 6 : 3;
 
-GRANET_INLINE Vector splat(float value) { return Vector{} + value; }
+template <int... lane> GRANET_INLINE Vector splat(float value, std::integer_sequence<int, lane...>) {
+  return Vector{(static_cast<void>(lane), value)...}; // a sum with zeros would really be added, for the sake of -0
+}
+GRANET_INLINE Vector splat(float value) { return splat(value, std::make_integer_sequence<int, lanes>{}); }
 GRANET_INLINE Vector load(const void *at) { return *static_cast<const Vector *>(at); }
 GRANET_INLINE Vector masked(Vector value, Mask mask) { return (Vector)((Mask)value & mask); }
-GRANET_INLINE Vector relu(Vector value) { return Vector{} > value ? Vector{} : value; } // NaN stays
+
+GRANET_INLINE Vector relu(Vector value) { // NaN stays, as second operand
+#if defined(__AVX512F__)
+  return (Vector)_mm512_max_ps(_mm512_setzero_ps(), (__m512)value);
+#elif defined(__AVX2__)
+  return (Vector)_mm256_max_ps(_mm256_setzero_ps(), (__m256)value);
+#elif defined(__SSE__)
+  return (Vector)_mm_max_ps(_mm_setzero_ps(), (__m128)value);
+#else
+  return Vector{} > value ? Vector{} : value;
+#endif
+}
 
 GRANET_INLINE Vector permuted(Vector value, Mask from) {
 #if defined(__AVX512F__)
@@ -43,8 +55,17 @@ GRANET_INLINE Vector permuted(Vector value, Mask from) {
 #endif
 }
 
-// How many chains of additions there are for so many accumulators, so that none waits for the one before it.
-constexpr int chains(int count) { return count >= 7 ? 1 : count >= 4 ? 2 : count >= 2 ? 4 : 8; }
+// Where the rows of a block begin. Compilers would keep the address of every single vector instead, in memory.
+template <int tile_h> struct Lines {
+  const char *at[tile_h];
+  GRANET_INLINE Lines(const char *first, ptrdiff_t down) {
+    for (int i = 0; i < tile_h; i++) {
+      at[i] = first;
+      asm("" : "+r"(at[i]));
+      first = at[i] + down;
+    }
+  }
+};
 
 // A block of outputs, tile_h x tile_w vectors in each of `rows` channels, is held in registers while all entries are
 // added to it; every entry is one load for each vector of the block, at a displacement that is known here.
@@ -57,22 +78,21 @@ GRANET_INLINE void convolve(const ConvArguments &a, std::integer_sequence<int, a
   const ptrdiff_t down = tile_h > 1 ? a.input_row : 0; // already times the stride
   for (size_t k = 0; k < a.row_count; k++) {
     const Row next = a.rows[k];
-    const Entry<rows> *entry = all + next.start, *const end = entry + next.count;
+    const Entry<rows> *entry = all + next.start, *const end = entry + next.count; // whole chains
     char *const out = a.output + a.output_channel * next.channel;
     Vector sum[rows * chained * count];
-    auto place = [&](ptrdiff_t to_row, int i) { return to_row * (i / tile_w) + (i % tile_w) * bytes; };
     auto begin = [&](auto r) __attribute__((always_inline)) {
       constexpr int first = decltype(r)::value * chained * count;
-      char *const mine = out + a.output_channel * decltype(r)::value;
       if (next.flags & row_begins) {
         const Vector bias = splat(a.bias[next.channel + decltype(r)::value]);
         ((sum[first + at] = bias), ...);
         if (a.residual) {
-          const char *from = a.residual + a.residual_channel * (next.channel + decltype(r)::value);
-          ((sum[first + at] += load(from + place(a.residual_row, at))), ...);
+          const Lines<tile_h> from(a.residual + a.residual_channel * (next.channel + decltype(r)::value), a.residual_row);
+          ((sum[first + at] += load(from.at[at / tile_w] + (at % tile_w) * bytes)), ...);
         }
       } else {
-        ((sum[first + at] = load(mine + place(a.output_row, at))), ...);
+        const Lines<tile_h> from(out + a.output_channel * decltype(r)::value, a.output_row);
+        ((sum[first + at] = load(from.at[at / tile_w] + (at % tile_w) * bytes)), ...);
       }
       if constexpr (chained > 1)
         for (int i = count; i < chained * count; i++) sum[first + i] = Vector{};
@@ -94,17 +114,16 @@ GRANET_INLINE void convolve(const ConvArguments &a, std::integer_sequence<int, a
         (add_row(std::integral_constant<int, row>{}), ...);
       }
     };
-    for (; end - entry >= chained; entry += chained) (add(std::integral_constant<int, chain>{}, entry[chain]), ...);
-    if constexpr (chained > 1)
-      for (; entry != end; entry++) add(std::integral_constant<int, 0>{}, *entry);
+    for (; entry != end; entry += chained) (add(std::integral_constant<int, chain>{}, entry[chain]), ...);
 
     auto finish = [&](auto r) __attribute__((always_inline)) {
       constexpr int first = decltype(r)::value * chained * count;
-      char *const mine = out + a.output_channel * decltype(r)::value;
       if constexpr (chained > 1)
         for (int c = 1; c < chained; c++) ((sum[first + at] += sum[first + c * count + at]), ...);
       if (a.relu && next.flags & row_ends) ((sum[first + at] = relu(sum[first + at])), ...);
-      ((*reinterpret_cast<Vector *>(mine + place(a.output_row, at)) = sum[first + at]), ...);
+      const Lines<tile_h> to(out + a.output_channel * decltype(r)::value, a.output_row);
+      ((*reinterpret_cast<Vector *>(const_cast<char *>(to.at[at / tile_w]) + (at % tile_w) * bytes) = sum[first + at]),
+       ...);
     };
     (finish(std::integral_constant<int, row>{}), ...);
   }

@@ -15,6 +15,10 @@ template <int rows> struct Entry {
   float value[rows];
 };
 
+// How many chains of additions a block of so many vectors has, lest each addition waits for the one before it. A row's
+// number of entries must be a multiple of it.
+constexpr int chains(int vectors) { return vectors >= 7 ? 1 : vectors >= 4 ? 2 : 4; }
+
 enum RowFlag : uint32_t { row_begins = 1, row_ends = 2 };
 
 // The entries of an output channel (of `rows` channels from this one on) in a slice of input channels. In the first

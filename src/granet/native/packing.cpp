@@ -45,7 +45,7 @@ Reach reach_of(const std::vector<Tap> &taps) {
 }
 
 Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, const Format &input, bool four,
-            int64_t slice, int shares) {
+            int64_t slice, int shares, int chains) {
   const int64_t slices = ceil_div(in_channels, slice), bytes = int64_t{4} * input.lanes;
   require(static_cast<double>(slice) * static_cast<double>(input.channel()) * static_cast<double>(bytes) < 4294967296.0,
           "a slice of " + std::to_string(slice) + " channels is too large", GRANET_UNSUPPORTED);
@@ -92,6 +92,8 @@ Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, co
       if (!last || last->in != tap->in || last->y != tap->y || last->x != tap->x) of_four.push_back({offset(*tap), {}});
       of_four.back().value[tap->out - unit.channel] = tap->value;
     }
+    while (unit.rows == 1 && (of_one.size() - before) % static_cast<size_t>(chains))
+      of_one.push_back({of_one.back().offset, {0.0f}});
     const size_t after = unit.rows > 1 ? of_four.size() : of_one.size();
     require(after < 4294967295u, "a layer of this many weights is too large", GRANET_UNSUPPORTED);
     return Row{unit.channel, static_cast<uint32_t>(before), static_cast<uint32_t>(after - before), 0};

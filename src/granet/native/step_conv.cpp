@@ -68,9 +68,10 @@ public:
     require_between("slice", asked.slice, 1, in.shape.channels);
     require(in.shape.channels / asked.slice < 65536, "slice is " + std::to_string(asked.slice) + ", of " +
                                                          std::to_string(in.shape.channels) + " channels: too small");
+    int chained = 1;
+    std::vector<Block> blocks = blocks_for(program, asked, chained);
     Packed packed = pack(taps_, in.shape.channels, out.shape.channels, in.format, asked.rows == 4, asked.slice,
-                         program.shares);
-    std::vector<Block> blocks = blocks_for(program, asked);
+                         program.shares, chained);
     packed_ = std::move(packed);
     blocks_ = std::move(blocks);
     choice_ = asked;
@@ -186,7 +187,7 @@ private:
     return best;
   }
 
-  std::vector<Block> blocks_for(const Program &program, const granet_choice &choice) const {
+  std::vector<Block> blocks_for(const Program &program, const granet_choice &choice, int &chained) const {
     const Plane plane = plane_of(program);
     const Format &in = program.buffers[static_cast<size_t>(input)].format,
                  &out = program.buffers[static_cast<size_t>(output)].format;
@@ -211,6 +212,7 @@ private:
             if (one && four) break;
           }
           require(one && four, "there is no kernel for tiles of " + std::to_string(h), GRANET_INTERNAL);
+          chained = std::max(chained, chains(static_cast<int>(h * w)));
           const auto from = plane.whole ? at : y * stride_h() * in.row() + at * stride_w();
           blocks.push_back({from * bytes, (plane.whole ? at + out.top * out.row() : out.line(y, at)) * bytes,
                             (plane.whole ? at + residual.top * residual.row() : residual.line(y, at)) * bytes, one,
