@@ -165,6 +165,7 @@ def test_none_is_no_value(refused: Commands, capsys: pytest.CaptureFixture[str])
     assert "None}" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_wrong_value_in_a_real_process(tmp_path: Path) -> None:
     done = command("train", "--sparsity", "1.5", cwd=tmp_path)
     assert done.returncode == 2

@@ -73,6 +73,7 @@ def test_files_and_index_agree() -> None:
         assert entry.accuracy_last == pytest.approx(100 * log["summary"]["test_accuracy"], abs=0.3)
 
 
+@pytest.mark.slow
 def test_every_one_is_as_sparse_as_its_entry_says() -> None:
     for entry in ENTRIES:
         model = granet.load_pretrained(entry.name)

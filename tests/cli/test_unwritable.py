@@ -28,12 +28,14 @@ def test_the_table_of_a_sweep(refused: Commands, tmp_path: Path, monkeypatch: py
     refused(["sweep", ZOO], "out", "runs", "(Is a directory)", begun=True)
 
 
+@pytest.mark.slow
 def test_the_results_of_a_plasticity_study(refused: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("granet.cli.many_runs.train_all", lambda *_: iter([]))
     (tmp_path / "here" / "plasticity.csv").mkdir(parents=True)
     refused(["plasticity", STUDY, "--out", "here"], "out", "here", "(Is a directory)", begun=True)
 
 
+@pytest.mark.slow
 def test_files_larger_than_a_limit_end_training(refused: Commands) -> None:
     resource = pytest.importorskip("resource")  # not on Windows
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -46,6 +48,7 @@ def test_files_larger_than_a_limit_end_training(refused: Commands) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epochs", "seconds"), [(2, 0), (2, 60), (1, 60)], ids=["a checkpoint", "the next epoch", "the end"]
 )

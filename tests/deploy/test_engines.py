@@ -30,6 +30,7 @@ def small(rows: int = 2) -> tuple[nn.Module, Tensor]:
     return as_trained(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), 0.5), torch.randn(rows, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_several_threads_may_call_at_once(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,7 @@ def test_several_threads_may_call_at_once(engine: str, monkeypatch: pytest.Monke
         assert_close(one, model(batch))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native_library")
 def test_the_fastest_is_found_once_and_remembered(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(plan: Plan, threads: int) -> Any:
@@ -72,6 +74,7 @@ def test_what_is_loaded_is_not_measured(tmp_path: Path, monkeypatch: pytest.Monk
     assert granet.deploy.load(tmp_path / "model.granet").engines == {"plan_0": "native"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native_library")
 def test_how_layers_run_fastest_is_remembered(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = as_trained(nn.Sequential(nn.Conv2d(16, 16, 3, padding=1)), 0.5)

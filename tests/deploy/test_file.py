@@ -96,6 +96,7 @@ def test_positions_come_back_however_far_apart(tmp_path_factory: pytest.TempPath
     assert load_plan(path).arrays[0].positions.tolist() == sorted(positions)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_sparse_vgg_takes_four_bytes_a_weight(tmp_path: Path) -> None:
     model = as_trained(granet.create_model("vgg19", num_classes=10), 0.98)
     compiled = granet.deploy.compile(model, torch.randn(1, 3, 32, 32), engine="torch")

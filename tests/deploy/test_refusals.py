@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import granet
+from quick import slow_but_for
 
 IMAGES = torch.randn(2, 3, 8, 8)
 
@@ -61,7 +62,7 @@ def test_a_model_in_which_nothing_can_be_planned() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("name", ["0.weight", "0.bias", "1.weight", "1.running_mean"])
+@pytest.mark.parametrize("name", slow_but_for(["1.running_mean"], ["0.weight", "0.bias", "1.weight", "1.running_mean"]))
 def test_values_that_are_not_finite(name: str, value: float) -> None:
     model = convolution()
     model.state_dict()[name].view(-1)[0] = value

@@ -39,6 +39,7 @@ def vit() -> nn.Module:
     return transformers.ViTForImageClassification(transformers.ViTConfig(image_size=32, patch_size=8, **SIZES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "inputs", "expected"),
     [
@@ -61,6 +62,7 @@ def test_transformers_give_the_same(make: Any, inputs: dict[str, torch.Tensor], 
     assert_close(found.logits, known.logits)
 
 
+@pytest.mark.slow
 def test_encoder_layers_of_torch(other_engines: dict[str, Callable[[Plan, int], Engine]]) -> None:
     layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
     model = as_trained(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), 0.5).eval()

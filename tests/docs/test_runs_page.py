@@ -18,6 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-
 (CODE,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "load_file" in code)
 
 
+@pytest.mark.slow
 def test_the_network_of_a_run_has_its_accuracy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -231,7 +231,8 @@ def test_sis_computes_half_precision_in_float32() -> None:
     assert torch.equal(half[4].weight, wide[4].weight.bfloat16())
 
 
-@pytest.mark.parametrize("sparsity", slow_but_for([0.7], [0.5, 0.7, 0.9]))
+@pytest.mark.slow
+@pytest.mark.parametrize("sparsity", [0.5, 0.7, 0.9])
 def test_sis_reaches_a_sparsity_of_a_tiny_net(sparsity: float) -> None:
     """Where one weight more or less is a jump."""
     for seed in range(3):
@@ -264,7 +265,10 @@ def test_sis_says_what_it_reached() -> None:
         begin(model, granet.SIS(sparsity=0.3, batch_count=1, iterations=5), trained=state, **given)
 
 
-@pytest.mark.parametrize(("pattern", "too_far", "near"), [("weight", 0.5, 0.44), ("filter", 0.3, 0.7)])
+@pytest.mark.parametrize(
+    ("pattern", "too_far", "near"),
+    slow_but_for([("weight", 0.5, 0.44)], [("weight", 0.5, 0.44), ("filter", 0.3, 0.7)]),
+)
 def test_sis_makes_up_a_small_jump_and_no_large_one(pattern: str, too_far: float, near: float) -> None:
     """40 % of the weights are zero and the others vanish together. Among whole filters any jump up is a small one."""
     model = nn.Linear(10, 10, bias=False)
@@ -300,6 +304,7 @@ WRONG: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.slow
 def test_only_a_ticket_needs_a_run_besides_the_model() -> None:
     """Its weights are those to begin with; for the others the model as it stands is the finished run."""
     with refused("trained", None):
@@ -328,7 +333,7 @@ def test_a_first_run_that_does_not_fit_is_refused_and_nothing_has_changed(
         granet.sparsify(model, optimizer, method, trained=make(), batches=[batch(0)] * 4)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=NAMES)
+@pytest.mark.parametrize("method", slow_but_for(METHODS[:-1], METHODS), ids=NAMES)
 def test_a_buffer_that_no_state_has_stays_as_it_is(method: granet.Method) -> None:
     model = net(1)
     model.register_buffer("steps", torch.tensor([5.0]), persistent=False)

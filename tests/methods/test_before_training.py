@@ -215,6 +215,7 @@ def test_synflow_is_conserved_from_layer_to_layer(monkeypatch: pytest.MonkeyPatc
         assert torch.allclose(sums, sums[0], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_synflow_never_empties_a_layer() -> None:
     """At 99.9 % and by its own virtue: no floor. One round of the same score does empty layers."""
     model = vgg(width=20, convolutions=7)

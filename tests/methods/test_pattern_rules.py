@@ -204,6 +204,7 @@ def test_vd_cuts_units_by_their_noise_to_signal(units, pattern: str, sparsity: f
         assert all(torch.equal(units.active(sparsifier.masks[n], pattern), alpha[n].log() <= 0.2) for n in NAMES)
 
 
+@pytest.mark.slow
 @UNITS
 def test_sis_finds_the_least_units(units, pattern: str) -> None:
     """With unit vectors as inputs, the least group-lasso norm within a distance of W is a group threshold of W."""

@@ -37,6 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_with_every_bit_it_is_the_runs_own_network(run: Run, folder: Path) -> None:
     entry = publish(run.folder.path, folder, dtype=None)
     assert read_index(folder) == (entry,)
@@ -102,6 +103,7 @@ def test_a_damaged_run_is_named(run: Run, folder: Path, name: str, content: str 
         publish(copy, folder)
 
 
+@pytest.mark.slow
 def test_a_network_for_other_than_three_channels(folder: Path) -> None:
     recipe = Recipe(model="resnet20", epochs=1, batch_size=400, method_fields={"sparsity": 0.5, "every": 1})
     run = Run(recipe, load("digits"), torch.device("cpu"), folder / "runs")

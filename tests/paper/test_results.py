@@ -156,6 +156,7 @@ def test_runs_that_end_at_the_same_moment_are_all_kept(tmp_path: Path, monkeypat
     assert set(read_results(tmp_path / "results")) == {f"run-{seed}" for seed in range(24)}
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_kept_with_those_of_before(tmp_path: Path) -> None:
     table = TABLES["cifar-main"](Selection())
     for seed in (0, 1, 1):  # the last is there already

@@ -14,6 +14,7 @@ from granet.report import read_run, write_report
 from granet.report.draw import same_layers
 from granet.report.labels import shown_runs
 from granet.training import Recipe
+from quick import slow_but_for
 from refusals import refused
 
 image = pytest.importorskip("matplotlib.image")
@@ -230,7 +231,7 @@ def test_a_place_that_cannot_be_written_to(make_run: Make, tmp_path: Path, out: 
 
 
 @pytest.mark.usefixtures("page_alone")
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.ENOENT, errno.EACCES])
+@pytest.mark.parametrize("number", slow_but_for([errno.EROFS], [errno.EROFS, errno.ENOSPC, errno.ENOENT, errno.EACCES]))
 def test_a_disk_that_refuses(number: int, make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_run()
 

@@ -68,6 +68,7 @@ def test_every_point_is_a_branch_of_its_trunk(tmp_path: Path) -> None:
     assert {recipe.method_fields["pattern"] for recipe in filters.recipes()} == {"filter"}
 
 
+@pytest.mark.slow
 def test_the_command_trains_draws_and_goes_on_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,11 +13,12 @@ from granet.training import Recipe, Training
 from granet.training.average import Average
 from granet.training.batches import normaliser
 from granet.training.step import evaluate
+from quick import slow_but_for
 
 SHORT = Recipe(epochs=4, batch_size=32, milestones=("50%",), method_fields={"sparsity": 0.9, "every": 2})
 
 
-@pytest.mark.parametrize("method", ["granet", "dpf"])
+@pytest.mark.parametrize("method", slow_but_for(["granet"], ["granet", "dpf"]))
 def test_dropped_filters_of_the_average_output_zero(data: ImageSet, method: str) -> None:
     fields = {"sparsity": 0.5, "pattern": "filter", "every": 1}
     recipe = replace(SHORT, method=method, method_fields=fields, ema=0.9, exclude=("classifier.weight",))
@@ -63,6 +64,7 @@ def test_the_average_is_what_is_evaluated(data: ImageSet) -> None:
     assert last.test_accuracy == pytest.approx(averaged) and averaged < trained - 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparsity", [0.5, 0.9])
 @pytest.mark.filterwarnings("ignore:granet. step .* only what its floor keeps is left")
 def test_the_average_of_a_model_that_is_dense_until_the_end(data: ImageSet, sparsity: float) -> None:

@@ -264,6 +264,7 @@ def test_a_branch_has_the_no_decay_of_its_trunk(tmp_path: Path, other: tuple[str
         Run(replace(child, no_decay=other), DATA, CPU, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trunk", slow_but_for(["str"], ["str", "vd", "dpf", "gmp-original"]))
 def test_a_branch_of_what_is_trained_behind_the_weights(trunk: str, tmp_path: Path) -> None:
     """It goes on from what the model showed; parameters that are trained besides have no place in it."""

@@ -88,6 +88,7 @@ def warned(records: Iterator[EpochRecord]) -> list[str]:
     return [str(one.message) for one in caught if "granet" in str(one.message)]
 
 
+@pytest.mark.slow
 def test_a_failing_logger_does_not_lose_the_run(tmp_path: Path) -> None:
     good, bad, worse, late = Notes(), Notes("epoch", "close"), Notes("finish"), Notes("close")
     one = run(tmp_path, bad, good, worse, late)
@@ -110,6 +111,7 @@ def test_a_logger_that_cannot_start_stops_the_run_before_it_begins(tmp_path: Pat
     assert good.calls == [("start", 0), ("close",)] and bad.calls == [("start", 0)]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_in_its_loggers_and_a_finished_one_says_nothing(tmp_path: Path) -> None:
     first, second, third = Notes(), Notes(), Notes()
     epochs = run(tmp_path, first).epochs(checkpoint_every=0)

@@ -204,6 +204,7 @@ def test_the_device_is_asked_to_repeat_results_if_the_recipe_says_so(
         asked.assert_called_with(torch.device("cpu"), deterministic)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ema", slow_but_for([0.9], [0.0, 0.9]))
 def test_a_run_goes_on_from_any_step(data: ImageSet, ema: float) -> None:
     recipe = replace(SHORT, epochs=2, crop=1, flip=True, ema=ema)

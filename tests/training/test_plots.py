@@ -10,6 +10,7 @@ from granet.training.plots import plot_run
 from granet.training.records import EpochRecord
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("val_accuracy", [0.8, None])
 def test_png_of_a_sensible_size(tmp_path: Path, val_accuracy: float | None) -> None:
     image = pytest.importorskip("matplotlib.image")

@@ -23,6 +23,7 @@ FEW = replace(DIGITS, train_images=DIGITS.train_images[:128], train_labels=DIGIT
 RECIPE = Recipe(method_fields={"sparsity": 0.8, "every": 2}, epochs=2, batch_size=256)
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_finished_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
     first, second = (Run(RECIPE, load("digits"), CPU, tmp_path) for _ in range(2))
     list(first.epochs(checkpoint_every=0))
@@ -35,6 +36,7 @@ def test_a_run_that_another_process_finished_meanwhile_is_left_as_it_is(tmp_path
     assert not list(first.folder.path.glob("checkpoint-*.pt"))  # nobody goes on from a run that is done
 
 
+@pytest.mark.slow
 def test_a_narrow_network_is_told_by_its_share_of_the_whole_one(tmp_path: Path) -> None:
     recipe = replace(RECIPE, model="resnet20", width=0.5, method="dense", method_fields={}, epochs=1, batch_size=64)
     run = Run(recipe, FEW, CPU, tmp_path)

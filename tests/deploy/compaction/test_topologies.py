@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import granet
+from quick import slow_but_for
 from smaller import Model, compacted, kill, run, shaken, shapes
 
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -83,7 +84,7 @@ def test_what_is_read_by_zeros_alone_goes_too_and_so_on_backwards() -> None:
     assert shapes(small, "0.weight", "2.weight", "4.weight") == [(7, 3, 3, 3), (4, 7, 3, 3), (4, 4, 3, 3)]
 
 
-@pytest.mark.parametrize("layer", ["0.weight", "3.weight", "5.weight"])
+@pytest.mark.parametrize("layer", slow_but_for(["3.weight"], ["0.weight", "3.weight", "5.weight"]))
 def test_a_layer_is_never_emptied(layer: str) -> None:
     model = chain()
     kill(model, {layer: range(len(model.get_parameter(layer)))})
@@ -99,6 +100,7 @@ def test_nothing_is_dead() -> None:
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in small.state_dict().items())
 
 
+@pytest.mark.slow
 def test_a_norm_without_parameters() -> None:
     model = chain(affine=False)
     kill(model, {"0.weight": [1, 2]})
@@ -112,6 +114,7 @@ def test_a_norm_without_statistics_uses_those_of_the_batch_and_stays() -> None:
     compacted(model, IMAGES, MORE)
 
 
+@pytest.mark.slow
 def test_a_model_in_training_is_compared_in_eval_mode_and_stays_in_training() -> None:
     model = chain().train()
     model[1].eval()
@@ -119,6 +122,7 @@ def test_a_model_in_training_is_compared_in_eval_mode_and_stays_in_training() ->
     assert shapes(compacted(model, IMAGES), "0.weight") == [(7, 3, 3, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.bfloat16, 0.05)])
 def test_other_types(dtype: torch.dtype, tolerance: float) -> None:
     model = chain().to(dtype)
@@ -128,6 +132,7 @@ def test_other_types(dtype: torch.dtype, tolerance: float) -> None:
     assert {parameter.dtype for parameter in small.parameters()} == {dtype}
 
 
+@pytest.mark.slow
 def test_the_layout_in_memory_stays() -> None:
     model = chain().to(memory_format=torch.channels_last)
     silent(model, {"0.weight": [1, 2]}, "1")
@@ -135,6 +140,7 @@ def test_the_layout_in_memory_stays() -> None:
     assert small[3].weight.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.slow
 def test_it_can_be_saved_and_needs_no_gradients_that_were_not_asked_for() -> None:
     model = chain()
     model[0].weight.requires_grad = False
@@ -178,6 +184,7 @@ def test_inside_a_block() -> None:
     assert shapes(small, "1.one.weight", "1.two.weight", "2.one.weight") == [(6, 8, 3, 3), (8, 6, 3, 3), (10, 8, 3, 3)]
 
 
+@pytest.mark.slow
 def test_a_sum_is_dead_where_all_its_terms_are() -> None:
     model = residual()
     silent(model, {"0.weight": [2, 3], "1.two.weight": [2, 3]}, "1.last")
@@ -218,6 +225,7 @@ def test_a_gate_goes_with_what_it_gates() -> None:
     assert shapes(small, "a.weight", "down.weight", "up.weight") == [(6, 3, 3, 3), (4, 6, 1, 1), (6, 4, 1, 1)]
 
 
+@pytest.mark.slow
 def test_two_inputs_and_several_outputs() -> None:
     def both(self: Model, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         x, y = F.relu(self.a(x)), F.relu(self.b(y))
@@ -256,6 +264,7 @@ def test_depthwise_separable() -> None:
     assert small[2].groups == small[2].in_channels == small[0].out_channels
 
 
+@pytest.mark.slow
 def test_whole_groups() -> None:
     model = shaken(nn.Sequential(conv(3, 8), nn.ReLU(), conv(8, 12, groups=4), nn.ReLU(), conv(12, 4, 1)))
     silent(model, {"0.weight": [2, 3]})
@@ -278,6 +287,7 @@ def test_a_shuffle_of_channels_stays_right() -> None:
     compacted(model, IMAGES, MORE)
 
 
+@pytest.mark.slow
 def test_halves_that_are_multiplied_go_in_pairs() -> None:
     def gated(self: Model, x: Tensor) -> Tensor:
         value, gate = self.a(x).chunk(2, 1)
@@ -288,6 +298,7 @@ def test_halves_that_are_multiplied_go_in_pairs() -> None:
     assert shapes(compacted(model, IMAGES, MORE), "a.weight", "b.weight") == [(4, 3, 3, 3), (2, 2, 3, 3)]
 
 
+@pytest.mark.slow
 def test_a_split_into_sizes_that_are_written_stays() -> None:
     def cut(self: Model, x: Tensor) -> Tensor:
         one, other = self.a(x).split([3, 5], 1)
@@ -309,6 +320,7 @@ def test_layer_norm_needs_all() -> None:
     assert shapes(compacted(model, x, torch.randn(2, 7, 6)), "0.weight", "2.weight") == [(8, 6), (4, 8)]
 
 
+@pytest.mark.slow
 def test_group_norm_needs_its_group() -> None:
     model = shaken(nn.Sequential(conv(3, 8), nn.GroupNorm(4, 8), nn.ReLU(), conv(8, 2, 1)))
     silent(model, {"0.weight": [0, 2, 3]})
@@ -320,7 +332,7 @@ def test_group_norm_needs_its_group() -> None:
 # Dimensions
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", slow_but_for([2], [1, 2, 3]))
 def test_one_two_and_three_dimensions_and_transposed(n: int) -> None:
     plain, transposed = (
         (nn.Conv1d, nn.Conv2d, nn.Conv3d)[n - 1],
@@ -337,6 +349,7 @@ def test_one_two_and_three_dimensions_and_transposed(n: int) -> None:
     assert (small[3].in_channels, small[3].out_channels) == (4, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flat", [lambda x: x.flatten(1), lambda x: x.view(x.size(0), -1), lambda x: x.mean((2, 3)).flatten(1)]
 )
@@ -350,6 +363,7 @@ def test_into_a_linear_layer(flat) -> None:  # type: ignore[no-untyped-def]
     assert shapes(small, "a.weight", "b.weight") == [(4, 3, 3, 3), (4, width * 4 // 6)]
 
 
+@pytest.mark.slow
 def test_a_size_that_is_written_in_the_forward_stays() -> None:
     model = shaken(Model(lambda self, x: self.b(self.a(x).reshape(-1, 6 * 64)), a=conv(3, 6), b=nn.Linear(384, 4)))
     kill(model, {"a.weight": [1, 2]})
@@ -370,6 +384,7 @@ def test_an_operator_without_a_rule_keeps_what_it_reads() -> None:
     assert shapes(compacted(model, IMAGES, MORE), "a.weight") == [(6, 3, 3, 3)]
 
 
+@pytest.mark.slow
 def test_a_parameter_that_is_added_or_multiplied_is_cut_too() -> None:
     model = shaken(Model(lambda self, x: self.b(self.a(x) * self.scale[:, None, None]), a=conv(3, 6), b=conv(6, 4)))
     model.scale = nn.Parameter(torch.randn(6))
@@ -378,6 +393,7 @@ def test_a_parameter_that_is_added_or_multiplied_is_cut_too() -> None:
     assert shapes(compacted(model, IMAGES, MORE), "a.weight", "scale") == [(3, 3, 3, 3), (3,)]
 
 
+@pytest.mark.slow
 def test_widths_that_are_multiples() -> None:
     """Filters that do nothing stay until widths are round, and the outputs are the same."""
     model = shaken(nn.Sequential(conv(3, 16), nn.BatchNorm2d(16), nn.ReLU(), conv(16, 12), nn.ReLU(), conv(12, 2, 1)))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from quick import slow_but_for
 from smaller import Model, compacted, run, shaken, shapes
 
 transformers = pytest.importorskip("transformers")
@@ -23,6 +24,7 @@ def zero(model: nn.Module, rows: dict[str, Iterable[int]], columns: dict[str, It
             model.get_parameter(name).index_fill_(dim, torch.tensor(list(places)), 0)
 
 
+@pytest.mark.slow
 def test_bert() -> None:
     config = transformers.BertConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=50
@@ -46,6 +48,7 @@ def test_bert() -> None:
         ]
 
 
+@pytest.mark.slow
 def test_vit() -> None:
     config = transformers.ViTConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16, patch_size=4
@@ -62,6 +65,7 @@ def test_vit() -> None:
     assert len(changed) == 7  # query, key and value, each with a bias, and the output
 
 
+@pytest.mark.slow
 def test_gpt2() -> None:
     config = transformers.GPT2Config(
         n_embd=32, n_layer=2, n_head=4, vocab_size=50, n_positions=16, bos_token_id=0, eos_token_id=0
@@ -82,6 +86,7 @@ def test_gpt2() -> None:
     assert small.lm_head.weight is small.transformer.wte.weight
 
 
+@pytest.mark.slow
 def test_heads_that_share_keys_and_values_go_together() -> None:
     config = transformers.LlamaConfig(
         hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64,
@@ -126,6 +131,7 @@ class ByProducts(Attention):
         return self.out((weights @ value).transpose(1, 2).flatten(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Attention, ByProducts])
 def test_attention_by_hand(kind: type[Attention]) -> None:
     model = shaken(nn.Sequential(nn.LayerNorm(32), kind(), nn.LayerNorm(32)))
@@ -149,7 +155,7 @@ def encoder(norm_first: bool, batch_first: bool) -> nn.Module:
     return shaken(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
 
 
-@pytest.mark.parametrize(("norm_first", "batch_first"), [(False, True), (True, False)])
+@pytest.mark.parametrize(("norm_first", "batch_first"), slow_but_for([(False, True)], [(False, True), (True, False)]))
 def test_multihead_attention_of_torch(norm_first: bool, batch_first: bool) -> None:
     model = encoder(norm_first, batch_first)
     zero(
@@ -172,6 +178,7 @@ def test_multihead_attention_of_torch(norm_first: bool, batch_first: bool) -> No
     assert torch.equal(run(again, more)[0], run(small, more)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["True is hidden", "added"])
 def test_multihead_attention_with_a_mask(kind: str) -> None:
     def causal(self: Model, x: Tensor) -> Tensor:
