@@ -259,6 +259,7 @@ def test_data_check_of_a_folder_without_data(tmp_path: Path, capsys: pytest.Capt
         assert str(folder) in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_observers_reach_the_metrics_and_the_dense_twin_has_those_it_can(
     tmp_path: Path, printed: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def test_one_scores_as_its_entry_says_on_the_real_test_images() -> None:
     assert score(granet.load_pretrained(entry.name), data) == pytest.approx(entry.accuracy_last, abs=0.05)
 
 
+@pytest.mark.slow
 def test_trained_on_as_the_page_says_one_keeps_its_zeros() -> None:
     page = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {"granet": granet, "torch": torch}

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 import pytest
 
 import granet
-from quick import slow_but_for
 
 
 @pytest.mark.parametrize("name", granet.__all__)
@@ -21,12 +20,10 @@ def test_no_name_hides_a_module(name: str) -> None:
 FIRST = "import sys, granet; assert 'torch' not in sys.modules; assert {}; assert 'torch' in sys.modules"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asked",
-    slow_but_for(
-        ["granet.list_methods()"],
-        ["granet.list_methods()", "callable(granet.methods.register)", "'GraNet' in dir(granet)"],
-    ),
+    ["granet.list_methods()", "callable(granet.methods.register)", "'GraNet' in dir(granet)"],
 )
 def test_the_first_that_is_asked_for_imports_them(asked: str) -> None:
     subprocess.run([sys.executable, "-c", FIRST.format(asked)], check=True, timeout=300)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from granet.checkpoint.layout import LARGEST_TABLE
-from quick import slow_but_for
 
 PARTS = {
     "objects": b"{},",
@@ -21,7 +20,8 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("part", slow_but_for(["objects with a number"], PARTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
 def test_no_table_takes_much_memory_to_parse(path: Path, forge: Any, refused: Any, part: str) -> None:
     """As much JSON as is allowed, of what takes the most objects for its length; the file has some kB.
 

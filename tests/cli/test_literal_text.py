@@ -22,6 +22,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_train_and_report_say_where_their_files_are(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "".join(ODD)
     pytest.importorskip("matplotlib")

@@ -121,6 +121,7 @@ def test_an_engine_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) ->
         assert granet.deploy.compile(model, rows).engines == {"plan_0": "torch"}
 
 
+@pytest.mark.slow
 def test_without_the_native_library(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()  # plans of other tests end by the library that they were made with
     monkeypatch.setenv("GRANET_NATIVE_LIBRARY", str(measured / "none.so"))
@@ -136,6 +137,7 @@ def test_without_the_native_library(measured: Path, monkeypatch: pytest.MonkeyPa
         granet.deploy.compile(model, rows, engine="native")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native_library")
 def test_what_the_native_library_cannot_run_runs_elsewhere() -> None:
     model = as_trained(Inverted(4, 4, 1), 0.5)

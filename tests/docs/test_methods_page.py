@@ -48,6 +48,7 @@ def test_every_method_has_one_whole_row() -> None:
         assert re.search(r"\]\(https://\S+\)", cells[6]), name
 
 
+@pytest.mark.slow
 def test_when_says_what_is_zero_before_the_first_step() -> None:
     """Sparse from the start, or dense and pruned later."""
     for name, (when, *_) in ROWS.items():
@@ -79,6 +80,7 @@ def test_the_target_is_exact_but_for_methods_with_a_knob_of_their_own() -> None:
         assert fields and all(hasattr(INFOS[name].cls, field) for field in fields), name
 
 
+@pytest.mark.slow
 def test_costs_in_memory_are_there() -> None:
     """One byte, one float: what the methods keep for each weight besides the mask."""
     for name, cells in ROWS.items():

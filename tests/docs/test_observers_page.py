@@ -54,6 +54,7 @@ def test_in_a_loop_it_sees_what_changed() -> None:
     assert observers.epoch() == {}
 
 
+@pytest.mark.slow
 def test_in_a_run_that_is_resumed_it_saw_the_same() -> None:
     recipe = Recipe(epochs=2, batch_size=512, milestones=(), observe=("mine:Churn",))
     data = load("digits")
@@ -67,6 +68,7 @@ def test_in_a_run_that_is_resumed_it_saw_the_same() -> None:
     assert recipe.dense_twin().observe == ()
 
 
+@pytest.mark.slow
 def test_a_command_finds_it(tmp_path: Path) -> None:
     pytest.importorskip("tyro")
     from granet.cli import main

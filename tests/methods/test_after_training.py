@@ -212,6 +212,7 @@ def test_sis_starts_from_weights_that_use_the_tolerance_up_in_every_layer(tolera
         assert strayed(name, model.get_parameter(name).detach()) == pytest.approx(tolerance, rel=0.05), name
 
 
+@pytest.mark.slow
 def test_sis_finds_the_tolerance_for_a_sparsity() -> None:
     _, sparsifier = sis(sparsity=0.7)
     total = sum(layer.numel for layer in sparsifier.layers.values())

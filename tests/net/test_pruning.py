@@ -60,6 +60,7 @@ def test_sprouting_again_thins_what_is_left(kit: Any) -> None:
     kit.check_books(net)
 
 
+@pytest.mark.slow
 def test_every_position_is_as_likely_as_any_other(kit: Any) -> None:
     hits = torch.zeros(8, 3, 3, 3)
     for seed in range(400):

@@ -217,6 +217,7 @@ def test_results_find_their_cells() -> None:
     assert one.last == ()  # of other seeds
 
 
+@pytest.mark.slow
 def test_every_row_of_the_results_has_its_log_and_belongs_to_a_table() -> None:
     known = {run_name(recipe) for make in TABLES.values() for recipe in make(Selection()).missing((), Path("nowhere"))}
     results = read_results(ROOT / "results")

@@ -52,6 +52,7 @@ def test_with_every_bit_it_is_the_runs_own_network(run: Run, folder: Path) -> No
     assert all(torch.equal(value, trained[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_the_accuracy_is_that_of_the_rounded_weights(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(module, "score", lambda model, data, device: seen.append(model) or score(model, data, device))
@@ -95,6 +96,7 @@ def test_a_run_that_is_not_finished(folder: Path) -> None:
         publish(folder / "nothing", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "content"), [("config.json", ""), ("summary.json", "{}"), ("config.json", None)])
 def test_a_damaged_run_is_named(run: Run, folder: Path, name: str, content: str | None) -> None:
     copy = Path(shutil.copytree(run.folder.path, folder / "copy"))

@@ -22,6 +22,7 @@ def observe(run: Path, *figures: dict[str, object]) -> Path:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("page_alone")
 def test_a_figure_for_each_observer_with_its_last_values(make_run: Make, tmp_path: Path) -> None:
     first = observe(
@@ -65,6 +66,7 @@ def test_what_is_no_share_has_the_axis_on_the_right(make_run: Make) -> None:
     assert right.get_ylabel() == "mask updates"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("page_alone")
 def test_without_observers_there_is_no_such_section(make_run: Make, tmp_path: Path) -> None:
     write_report([make_run()], tmp_path / "page.html")

@@ -183,6 +183,7 @@ def test_an_unfinished_run_has_the_flops_of_its_last_epoch(make_run: Make, tmp_p
     assert [(row[inference], row[training]) for row in page.rows[1:3]] == [("45.6%", "50.0%"), ("–", "–")]
 
 
+@pytest.mark.slow
 def test_every_text_is_escaped(make_run: Make, tmp_path: Path) -> None:
     nasty = "<script>alert('&\"$x$')</script>"
     folder = make_run("a <b> & $c$", Recipe(model=nasty, epochs=3))
@@ -198,6 +199,7 @@ def test_every_text_is_escaped(make_run: Make, tmp_path: Path) -> None:
     assert page.texts.count("<b>$w$") >= 4  # bars, heat map, budget, table: letter for letter
 
 
+@pytest.mark.slow
 def test_the_picture(one_run: Path) -> None:
     pixels = image.imread(one_run / "page.png")
     assert pixels.shape[1] == 1320 and pixels.shape[0] > 700
@@ -207,6 +209,7 @@ def test_the_picture(one_run: Path) -> None:
     assert sorted(path.name for path in one_run.iterdir()) == ["page.html", "page.png", "run"]
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_page(one_run: Path, tmp_path: Path) -> None:
     report(one_run / "run", out=tmp_path / "page.html")
     for name in ("page.html", "page.png"):

@@ -35,6 +35,7 @@ class Watched(granet.RigL):
         super().update(net, clock)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*sys._getframe")
 @pytest.mark.parametrize("step_on_update", [True, False])
 def test_a_compiled_step_is_the_same_step(kit: Kit, step_on_update: bool) -> None:

@@ -16,7 +16,6 @@ from torch import nn
 
 import granet
 from granet.distributions import kept
-from quick import slow_but_for
 
 STEPS = 200
 METHODS: dict[str, granet.Method] = {
@@ -140,7 +139,8 @@ class Interpolated(granet.GMP):
         return NUMBERS[self.number](np.interp(clock.progress, [0, 0.5, 1], [0, self.sparsity, self.sparsity]))
 
 
-@pytest.mark.parametrize("number", slow_but_for(["float32"], NUMBERS))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", NUMBERS)
 def test_targets_of_numpy_or_torch_leave_a_plain_state(tmp_path: Path, number: str) -> None:
     model = nn.Linear(4096, 4352, bias=False)  # more weights than float32 can count one by one
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

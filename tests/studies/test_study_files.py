@@ -55,6 +55,7 @@ def test_reinitialisation_is_from_another_seed() -> None:
     assert {recipes[recipe.parent].method for recipe in again} == {"granet", "gmp"}
 
 
+@pytest.mark.slow
 def test_a_reinitialised_network_has_the_found_mask_and_the_weights_of_its_own_seed(tmp_path: Path) -> None:
     data = load("digits")
     first = Recipe(epochs=1, method_fields={"sparsity": 0.9, "every": 4})

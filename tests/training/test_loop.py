@@ -116,6 +116,7 @@ def test_dense_twin_starts_from_the_same_weights_and_stays_dense(data: ImageSet)
     assert (summary.sparsity, summary.flops_ratio) == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_test_images_change_nothing_but_the_test_figures(data: ImageSet) -> None:
     """Wrong test labels: the same weights, the same chosen epoch."""
     runs = [Training(SHORT, one) for one in (data, replace(data, test_labels=1 - data.test_labels))]
@@ -237,6 +238,7 @@ def test_an_epoch_that_was_left_in_the_middle_goes_on(data: ImageSet) -> None:
     assert [record.train_loss for record in left.records] == [record.train_loss for record in whole.records]
 
 
+@pytest.mark.slow
 def test_training_flops_are_counted_as_training_goes(data: ImageSet) -> None:
     dense = Training(replace(SHORT.dense_twin(), stretch=1.5), data)
     assert [record.train_flops for record in dense.epochs()] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.25, 1.5])

@@ -89,6 +89,7 @@ def test_a_dense_run_is_watched_without_masks(data: ImageSet) -> None:
     assert record.observed and {key.partition(".")[0] for key in record.observed} == set(twin.observe)
 
 
+@pytest.mark.slow
 def test_names_of_runs_and_files(data: ImageSet, tmp_path: Path) -> None:
     assert run_name(Recipe()) == "digits-digits_net-granet-0.9-seed0-44136fa3"  # as before there were observers
     assert Recipe.from_dict(json.loads(json.dumps(WATCHED.to_dict()))) == WATCHED
