@@ -32,7 +32,7 @@ template <class T> Aligned<T> aligned(size_t count) {
 
 template <class T> Aligned<T> aligned_copy(const std::vector<T> &values) {
   Aligned<T> made = aligned<T>(values.size());
-  std::memcpy(made.get(), values.data(), values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(made.get(), values.data(), values.size() * sizeof(T));
   return made;
 }
 
