@@ -174,7 +174,7 @@ def test_an_empty_list_is_a_value_of_a_field_that_is_a_list(tmp_path: Path) -> N
         ('method = "vd"\nkl_scale = -1.0', "kl_scale=-1.0: must be a number, 0 or more"),
         (
             'sparsity = 0.5\n[[runs]]\nmethod = "gmp"\nparent = { method = "dense" }',
-            "': gmp does not start from another run",
+            ": must be left out, gmp does not start from another run",
         ),
         ('method = "lth"\nsparsity = 0.5', "parent='': lth starts from a finished run, so it must be given"),
         (
