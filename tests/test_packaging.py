@@ -16,10 +16,11 @@ import pytest
 from packaging.requirements import Requirement
 
 import granet
+from native_build import why_not
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 1_000_000
-"""The most bytes that the wheel may take."""
+"""The most bytes that the wheel may take without native code."""
 QUICK = (
     "tests/docs",
     "tests/flop_counting",
@@ -111,9 +112,36 @@ def test_the_wheel_has_all_it_needs_and_no_networks(wheel: Path) -> None:
     recipes = {f"granet/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "recipes").rglob("*.toml")}
     assert sources | recipes | {"granet/py.typed", "granet/data/digits.npz", "granet/data/NOTICE"} <= names
     assert len(recipes) > 10 and len(index) == len(granet.list_pretrained()) > 0
-    assert not [name for name in names if name.endswith((".safetensors", ".pt"))]
+    assert not [name for name in names if name.endswith((".safetensors", ".pt", ".cpp", ".hpp", ".h"))]
     assert all(name.startswith("granet") for name in names)
-    assert wheel.stat().st_size <= LIMIT
+    assert wheel.stat().st_size - sum(native_sizes(wheel)) <= LIMIT
+
+
+def native_sizes(wheel: Path) -> list[int]:
+    """How many bytes of the wheel each native library takes."""
+    with zipfile.ZipFile(wheel) as archive:
+        return [each.compress_size for each in archive.infolist() if "libgranet_native" in each.filename]
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_the_wheel_is_of_this_platform_and_has_native_code(wheel: Path, commands: Path, tmp_path: Path) -> None:
+    assert "-py3-none-" in wheel.name and not wheel.name.endswith("-any.whl")
+    assert len(native_sizes(wheel)) == 1 and native_sizes(wheel)[0] <= LIMIT
+    shown = done(commands / "python", "-c", "from granet.native import isas; print(isas())", cwd=tmp_path)
+    assert "baseline" in shown
+
+
+def test_without_a_compiler_it_installs_and_says_what_is_missing(unpacked: Path, tmp_path: Path) -> None:
+    settings = {"CXX": str(tmp_path / "no-compiler")}
+    done(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, unpacked, cwd=tmp_path, **settings)
+    (wheel,) = tmp_path.glob("*-py3-none-any.whl")
+    assert native_sizes(wheel) == []
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    code = "import granet, granet.native; granet.native.library()"
+    said = done(sys.executable, "-c", code, cwd=tmp_path, code=1, PYTHONPATH=str(tmp_path / "installed"))
+    last = said.splitlines()[-1]
+    assert last.startswith("granet.native.library.NativeMissing: granet was installed without its native library")
 
 
 def test_the_wheel_works_in_an_empty_folder(commands: Path, tmp_path: Path) -> None:
