@@ -86,6 +86,7 @@ def publish(
             run=run.name,
             sha256=sha256(temporary),
             channels=data.shape[0],
+            side=data.shape[1],
             size=size,
         )
     index = [dataclasses.asdict(one) for one in sorted([*others, entry], key=lambda one: one.name)]

@@ -45,7 +45,7 @@ def test_an_unknown_name_is_refused(name: Any, tells: str) -> None:
         (b"\xff\xfe\x00", "codec can't decode"),
         (b"{}", "must be a list"),
         (b"[1]", "must be a mapping"),
-        (b'[{"name": "a"}]', "missing 12 required"),
+        (b'[{"name": "a"}]', "missing 13 required"),
         ((FOLDER / INDEX).read_bytes().replace(b'"seed": 0', b'"seed": "0"'), "seed='0' is of the wrong type"),
     ],
 )

@@ -39,7 +39,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     granet.save(model, tmp_path / FILE)
     content = (tmp_path / FILE).read_bytes()
     known = {"name": "tiny", "file": FILE, "model": "digits_net", "data": "digits", "classes": 10, "method": "granet"}
-    figures = {"sparsity": 0.0, "seed": 0, "accuracy_last": 10.0, "run": "r", "channels": 1, "size": len(content)}
+    figures = {"sparsity": 0.0, "seed": 0, "accuracy_last": 10.0, "run": "r", "size": len(content)}
+    figures |= {"channels": 1, "side": 8}
     (tmp_path / "installed").mkdir()
     index = [{**known, **figures, "sha256": hashlib.sha256(content).hexdigest()}]
     (tmp_path / "installed" / INDEX).write_text(json.dumps(index))

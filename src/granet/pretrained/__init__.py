@@ -45,6 +45,8 @@ class Pretrained:
     """Of the file."""
     channels: int
     """Of the input images."""
+    side: int
+    """Height and width of the input images."""
     size: int
     """Of the file, in bytes."""
 

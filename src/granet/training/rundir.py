@@ -119,6 +119,11 @@ class RunDir:
         return read_json(self.path / "config.json", lambda values: checked_environment(values["environment"]))
 
     @property
+    def images(self) -> tuple[tuple[int, int, int], int]:
+        """The shape of the images that it was trained on, and the number of their classes."""
+        return read_json(self.path / "config.json", lambda values: _images(values["images"]))
+
+    @property
     def records(self) -> list[EpochRecord]:
         """The epochs so far, those before a branch included."""
         return list(read_lines(self.path / "metrics.jsonl", read_epoch, growing=self.summary is None))
@@ -168,22 +173,24 @@ class RunDir:
             write_text(self.path / UPDATES, "".join(map(_line, sparsifier.history)))
         self.write_json("summary.json", asdict(summary))
 
-    def trained_state(self, model: nn.Module) -> dict[str, Tensor]:
-        """The weights of the run that is finished here; ``model`` is only compared with. ValueError if it differs."""
+    def trained_state(self, model: nn.Module, field: str = "parent") -> dict[str, Tensor]:
+        """The weights of the run that is finished here; ``model`` is only compared with. ValueError if it differs.
+
+        The error names ``field``, which the folder was given as.
+        """
+        told = f"{field}={str(self.path)!r}"
         path = self.path / WEIGHTS
         if not path.is_file():
-            raise ValueError(
-                f"parent={str(self.path)!r}: must be the folder of a finished run, there is no {path.name} in it"
-            )
+            raise ValueError(f"{told}: must be the folder of a finished run, there is no {path.name} in it")
         twin = copy.deepcopy(model).cpu()
         try:
             path.open("rb").close()  # of a file that may not be read, safetensors says that it is not there
             load_model(twin, path)  # a tied weight is stored once
         except OSError as error:
-            raise ValueError(f"parent={str(self.path)!r}: {path.name} must be readable ({error.strerror})") from error
+            raise ValueError(f"{told}: {path.name} must be readable ({error.strerror})") from error
         except (RuntimeError, SafetensorError) as error:
             why = " ".join(str(error).split())[:200]  # in one line
-            raise ValueError(f"parent={str(self.path)!r}: must be a run of this model ({why})") from error
+            raise ValueError(f"{told}: must be a run of this model ({why})") from error
         return twin.state_dict()
 
     def write_json(self, name: str, value: dict[str, Any] | list[dict[str, Any]]) -> None:
@@ -218,6 +225,14 @@ def run_name(recipe: Recipe) -> str:
     digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:8]
     words = "-".join([recipe.data, recipe.model, recipe.method, *asked, f"seed{recipe.seed}", digest])
     return words.replace(":", ".").replace("/", ".")
+
+
+def _images(values: Any) -> tuple[tuple[int, int, int], int]:
+    channels, height, width = values["shape"]
+    for size in (channels, height, width, classes := values["classes"]):
+        if type(size) is not int or size < 1:
+            raise ValueError(f"images: {size!r} is no size")
+    return (channels, height, width), classes
 
 
 def _line(record: EpochRecord | UpdateRecord) -> str:
