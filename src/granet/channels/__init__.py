@@ -4,7 +4,19 @@ from granet.channels.constants import find_constants
 from granet.channels.coupling import Coupling, Read, couple
 from granet.channels.exported import Exported, export
 from granet.channels.lifted import lift
+from granet.channels.program import program_of
 from granet.channels.silence import Flow
 from granet.channels.traced import trace_channels
 
-__all__ = ["Coupling", "Exported", "Flow", "Read", "couple", "export", "find_constants", "lift", "trace_channels"]
+__all__ = [
+    "Coupling",
+    "Exported",
+    "Flow",
+    "Read",
+    "couple",
+    "export",
+    "find_constants",
+    "lift",
+    "program_of",
+    "trace_channels",
+]

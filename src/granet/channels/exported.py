@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import logging
-import re
-import traceback
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
-from granet.error_line import first_line
+from granet.channels.program import program_of
 from granet.model_inputs import arguments
-from granet.probe.modes import in_mode
-
-_TORCH = str(Path(torch.__file__).parent)
 
 
 @dataclass(frozen=True)
@@ -43,16 +32,7 @@ def export(model: nn.Module, example: Any) -> Exported:
 
     ValueError with one line, which names the operator and the place in the model, if that cannot be done.
     """
-    positional, named = arguments(example)
-    with _aside() as said:
-        try:
-            with _single_operators(), torch.no_grad(), in_mode(model, training=False):
-                program = torch.export.export(model, positional, named, strict=False).run_decompositions({})
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # a stranger's forward may raise anything
-            why = f"{_operator(error, said.getvalue())}{first_line(error)}{_where(error)}"
-            raise ValueError(f"model: {type(model).__name__} cannot be exported: {why}") from error
+    program = program_of(model, *arguments(example))
     signature = program.graph_signature
     named_inputs = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     values = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
@@ -86,48 +66,3 @@ def owner_of(node: fx.Node) -> str:
     """The name of the module whose forward calls the operator."""
     stack = node.meta.get("nn_module_stack") or {}
     return str(list(stack.values())[-1][0]) if stack else ""
-
-
-@contextmanager
-def _single_operators() -> Iterator[None]:
-    """Attention as its single operators: a fused one would hide what is inside."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def _aside() -> Iterator[io.StringIO]:
-    """What the exporter writes to the terminal when it fails: the operators that it has seen so far.
-
-    It also warns of itself, by names that torch has deprecated.
-    """
-    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()) as said, redirect_stdout(said):
-            warnings.simplefilter("ignore")
-            yield said
-    finally:
-        log.setLevel(level)
-
-
-def _operator(error: BaseException, said: str) -> str:
-    """The operator that it failed at, as far as the message or the operators before it tell."""
-    found = re.findall(r"torch\.ops\.(\w+\.\w+\.\w+)", f"{said}\n{error}")
-    return f"at {found[-1]}: " if found else ""
-
-
-def _where(error: BaseException) -> str:
-    """The last line of code outside torch that ran, in the model's forward or what it calls."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((_TORCH, "<"))]
-    frames = [frame for frame in frames if Path(frame.filename) != Path(__file__)]
-    if not frames:
-        return ""
-    last = frames[-1]
-    code = f": {last.line}" if last.line else ""
-    return f" (in {last.name}, {Path(last.filename).name}:{last.lineno}{code})"

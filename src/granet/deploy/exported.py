@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import traceback
-import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
+from granet.channels import program_of
 from granet.error_line import first_line
 from granet.model_inputs import arguments
 from granet.probe.modes import in_mode
-
-_TORCH = Path(torch.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -37,26 +33,27 @@ def export(model: nn.Module, example_input: Any) -> Exported:
 
     ValueError that says what cannot be exported and where in the source of the model, or that it fails by itself.
     """
+    positional, named = checked_arguments(model, example_input)
+    program = program_of(model, positional, named)
+    assert program.call_spec.in_spec is not None and program.call_spec.out_spec is not None
+    leaves, nested = pytree.tree_flatten((positional, named))
+    return Exported(_flat(program.module(check_guards=False)), tuple(leaves), nested, program.call_spec.out_spec)
+
+
+def checked_arguments(model: nn.Module, example_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example as the model's arguments; ValueError unless both are on the CPU and one takes the other."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model={type(model).__name__}: must be a torch.nn.Module")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.device.type != "cpu":
             raise ValueError(f"model: {name!r} is on {tensor.device}; what is compiled runs on the CPU")
     positional, named = pytree.tree_map_only(Tensor, _plain, arguments(example_input))
-    with in_mode(model, training=False), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about itself
+    with in_mode(model, training=False), torch.no_grad():
         try:
             model(*positional, **named)
         except Exception as error:
             raise ValueError(f"model: fails on example_input ({first_line(error)})") from error
-        try:
-            program = torch.export.export(model, positional, named, strict=False).run_decompositions({})
-            module = program.module(check_guards=False)
-        except Exception as error:
-            raise ValueError(f"model: torch.export cannot take it{_where(error)} ({first_line(error)})") from error
-    assert program.call_spec.in_spec is not None and program.call_spec.out_spec is not None
-    leaves, nested = pytree.tree_flatten((positional, named))
-    return Exported(_flat(module), tuple(leaves), nested, program.call_spec.out_spec)
+    return positional, named
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -64,16 +61,6 @@ def _plain(tensor: Tensor) -> Tensor:
     if tensor.device.type != "cpu":
         raise ValueError(f"example_input: is on {tensor.device}; what is compiled runs on the CPU")
     return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-def _where(error: BaseException) -> str:
-    """The last line outside torch that was running."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_file() and _TORCH not in Path(frame.filename).parents and __file__ != frame.filename
-    ]
-    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}, `{frames[-1].line}`" if frames else ""
 
 
 def _flat(module: Any) -> fx.GraphModule:

@@ -17,7 +17,7 @@ from granet.deploy.compaction.heads import Mask, attention_masks
 from granet.deploy.compaction.plan import Plan, Planner
 from granet.deploy.compaction.report import Compaction, compare
 from granet.deploy.compaction.shrink import attributes_of, shrink
-from granet.deploy.compaction.verify import Outputs
+from granet.deploy.outputs import Outputs
 from granet.names import unwrapped
 
 
