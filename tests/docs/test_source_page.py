@@ -56,6 +56,7 @@ def imported(path: Path) -> Iterator[str]:
         ("Inside the weights", SOURCE / "weights"),
         ("Inside the kernels", SOURCE / "kernels"),
         ("Inside the runtime", SOURCE / "deploy"),
+        ("Inside the bench", SOURCE / "deploy" / "bench"),
         ("Inside the native kernels", SOURCE / "native"),
         ("Inside the trainer", SOURCE / "training"),
         ("Inside the studies", SOURCE / "studies"),

@@ -11,6 +11,7 @@ _CHECKPOINTED = frozenset({"train", "sweep", "plasticity"})
 
 def _parse(name: str, arguments: Sequence[str]) -> Command:
     from granet.cli.arguments import parse_one_of
+    from granet.cli.bench import Bench
     from granet.cli.data import Data
     from granet.cli.flops import Flops
     from granet.cli.methods import Methods
@@ -28,6 +29,7 @@ def _parse(name: str, arguments: Sequence[str]) -> Command:
         "methods": Methods,
         "pretrained": PretrainedNetworks,
         "flops": Flops,
+        "bench": Bench,
         "data": Data,
     }
     told = "Sparse training for PyTorch. `granet --version` prints the version."

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
+from granet.cli.options import write_file
 from granet.error_line import error_line
-from granet.files import write_text, writing_to
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +53,7 @@ class Flops:
         report = self.report()
         for option, path, text in (("json", self.json, report.to_json()), ("csv", self.csv, report.to_csv())):
             if path is not None:
-                _write(option, path, text)
+                write_file(option, path, text)
         console.print(str(report), soft_wrap=True)
 
     def report(self) -> FlopsReport:
@@ -101,10 +101,3 @@ def _sizes(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
         raise ValueError(f"input={text!r}: must be sizes of 1 or more joined by x, channels first, such as 3x224x224")
     return tuple(int(size) for size in text.split("x"))
-
-
-def _write(option: str, path: Path, text: str) -> None:
-    if path.is_dir():
-        raise ValueError(f"{option}={str(path)!r}: must be a file that can be written (it is a folder)")
-    with writing_to(option, path, "must be a file that can be written"):
-        write_text(path, text)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from granet.files import write_text, writing_to
+
 
 @dataclass(frozen=True, kw_only=True)
 class ManyRuns:
@@ -22,3 +24,16 @@ class ManyRuns:
     """Seconds between checkpoints of a run."""
     dry_run: bool = False
     """Only list the runs and how far each is."""
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """ValueError if it cannot be a file: to be known before what is to be written takes long."""
+    if path is not None and path.is_dir():
+        raise ValueError(f"{option}={str(path)!r}: must be a file that can be written (it is a folder)")
+
+
+def write_file(option: str, path: Path, text: str) -> None:
+    """The file that an option names."""
+    check_file(option, path)
+    with writing_to(option, path, "must be a file that can be written"):
+        write_text(path, text)

@@ -14,7 +14,7 @@ class Interpreter:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._arrays = [_tensor(array) for array in plan.arrays]
+        self.arrays = [_tensor(array) for array in plan.arrays]
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         plan, values = self._plan, dict(enumerate(map(Tensor.contiguous, inputs)))
@@ -27,7 +27,7 @@ class Interpreter:
 
     def _run(self, op: Op, values: dict[int, Tensor]) -> Tensor:
         source = values[op.source]
-        weight, bias = ([self._arrays[number] for number in arrays_of(op)] + [None, None])[:2]
+        weight, bias = ([self.arrays[number] for number in arrays_of(op)] + [None, None])[:2]
         match op:
             case Conv():
                 assert weight is not None

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from granet.deploy.plan import Plan
 from granet.deploy.plan_json import op_record
+from granet.deploy.processor import cpu_facts
 from granet.files import write_text
 
 FOLDER_VARIABLE = "GRANET_DEPLOY_CACHE"
@@ -102,13 +103,10 @@ _ENGINES = ("granet", "torch", "openvino")
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+    if not (facts := cpu_facts()):
         return f"{platform.machine()} {platform.processor()}"
-    said = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines}
     return " ".join(
-        said.get(name, "") for name in ("model name", "cpu family", "model", "CPU part", "flags", "Features")
+        facts.get(name, "") for name in ("model name", "cpu family", "model", "CPU part", "flags", "Features")
     )
 
 
