@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from granet.channels import export, find_constants
 from granet.channels.known import Known
 from nets import CHANNELS
+from quick import slow_but_for
 from smaller import Model, kill, shaken
 
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -50,7 +51,7 @@ def check(model: nn.Module, x: Tensor) -> dict[str, float]:
     return shares
 
 
-@pytest.mark.parametrize("name", CHANNELS)
+@pytest.mark.parametrize("name", slow_but_for(["residual"], CHANNELS))
 def test_in_networks(name: str) -> None:
     model = shaken(CHANNELS[name][0]())
     weights = {name: [0, 1] for name, p in model.named_parameters() if p.ndim > 1 and len(p) > 2}
@@ -83,7 +84,7 @@ BETWEEN: dict[str, tuple[Callable[[Model, Tensor], Tensor], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("name", slow_but_for(["times what is not known", "padded average pool", "halves"], BETWEEN))
 def test_through_an_operator(name: str) -> None:
     """Of four filters one is zero, and one is a constant."""
     between, share = BETWEEN[name]

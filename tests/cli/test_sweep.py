@@ -209,6 +209,7 @@ def test_finished_runs_are_not_all_read_again_for_each_of_them(tmp_path: Path, m
     assert (tmp_path / "results.csv").read_text().count("\n") == 1 + len(recipes)
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_trains_is_left_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is no failure of this command, and neither is a run that would start from it."""
     theirs, ours = (Recipe(method="dense", method_fields={}, epochs=1, batch_size=512, seed=seed) for seed in (0, 1))

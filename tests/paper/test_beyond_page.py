@@ -49,6 +49,7 @@ def test_without_a_deviation_there_is_no_standard_error() -> None:
     assert "| + LAMP score | 72.00, n=1 | +1.00 | 0.060 | 0.200 |" in page("beyond", single)
 
 
+@pytest.mark.slow
 def test_the_best_is_the_recipe_of_that_name() -> None:
     at_98 = [cell for cell in cells("beyond") if cell.sparsity == 0.98]
     measured = [one for one in compare(at_98, read_results(ROOT / "results"), (0, 1, 2)) if one.last]

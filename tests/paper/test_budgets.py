@@ -93,6 +93,7 @@ def test_which_budgets_are_learned() -> None:
     assert {"GMP", "GraNet (s_i=0)", "SNIP", "+ LAMP score"} <= rows and not rows & {"RigL", "SET", "Deep-R", "Dense"}
 
 
+@pytest.mark.slow
 def test_every_cell_is_listed_and_nothing_is_trained(tmp_path: Path) -> None:
     report = counted("vgg19", 10, 32)
     (uniform,) = (budget for budget in fixed_budgets(report, 2_000_000) if budget.name == "uniform")

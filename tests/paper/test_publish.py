@@ -66,6 +66,7 @@ def test_the_accuracy_is_that_of_the_rounded_weights(run: Run, folder: Path, mon
     assert entry.accuracy_last == score(load_from(folder, "small"), load("digits"))
 
 
+@pytest.mark.slow
 def test_an_entry_is_replaced_by_its_own_run_only(run: Run, folder: Path) -> None:
     first = publish(run.folder.path, folder, name="b")
     publish(run.folder.path, folder, name="a")

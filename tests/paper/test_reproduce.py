@@ -39,6 +39,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TABLES", {**TABLES, "plasticity": lambda selection: PlasticityTable(STUDY)})
 
 
+@pytest.mark.slow
 def test_it_trains_what_is_missing_keeps_it_and_goes_on(
     small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -76,9 +76,13 @@ def write_run() -> Callable[..., Path]:
 
 
 @pytest.fixture
-def page_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The picture beside the page is empty: to draw it takes most of the time."""
-    monkeypatch.setattr("granet.report.write.png", lambda runs: b"")
+def words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made and not drawn, which takes most of the time of a page."""
+
+    def nothing(figure: object, file: IO[Any], format: str, **options: object) -> None:
+        file.write("<svg></svg>" if format == "svg" else b"")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", nothing)
 
 
 @pytest.fixture

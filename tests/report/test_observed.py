@@ -23,7 +23,7 @@ def observe(run: Path, *figures: dict[str, object]) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("page_alone")
+@pytest.mark.usefixtures("words_alone")
 def test_a_figure_for_each_observer_with_its_last_values(make_run: Make, tmp_path: Path) -> None:
     first = observe(
         make_run("first"),
@@ -42,7 +42,7 @@ def test_a_figure_for_each_observer_with_its_last_values(make_run: Make, tmp_pat
     assert points(read_run(first), "dormant.share") == points(read_run(second), "overlap.kept") == ([], [])
 
 
-@pytest.mark.usefixtures("page_alone")
+@pytest.mark.usefixtures("words_alone")
 def test_more_figures_than_styles_are_drawn_in_parts(make_run: Make, tmp_path: Path) -> None:
     figures = {f"Mine.figure_{number}": float(number) for number in range(6)}
     write_report([observe(make_run(), *[figures] * 3)], tmp_path / "page.html")
@@ -67,7 +67,7 @@ def test_what_is_no_share_has_the_axis_on_the_right(make_run: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("page_alone")
+@pytest.mark.usefixtures("words_alone")
 def test_without_observers_there_is_no_such_section(make_run: Make, tmp_path: Path) -> None:
     write_report([make_run()], tmp_path / "page.html")
     assert "Observed" not in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -128,7 +128,7 @@ def test_the_numbers_are_those_of_the_files(one_run: Path) -> None:
     assert not any("FLOPs" in label for label in page.values("aria-label"))
 
 
-@pytest.mark.usefixtures("page_alone")
+@pytest.mark.usefixtures("words_alone")
 def test_the_best_epoch_of_a_branch_is_one_of_its_own(tmp_path: Path, make_run: Make) -> None:
     run = make_run("branch", Recipe(method="prune-regrow", method_fields={}, epochs=3, parent="trunk", branch_epoch=2))
     metrics = (run / "metrics.jsonl").read_text()
@@ -138,7 +138,7 @@ def test_the_best_epoch_of_a_branch_is_one_of_its_own(tmp_path: Path, make_run: 
     assert ["epochs", "3"] in page.rows
 
 
-@pytest.mark.usefixtures("page_alone")
+@pytest.mark.usefixtures("words_alone")
 def test_what_was_asked_for_and_what_was_skipped(tmp_path: Path, make_run: Make) -> None:
     run = make_run()
     metrics, updates = run / "metrics.jsonl", run / "updates.jsonl"
@@ -152,7 +152,7 @@ def test_what_was_asked_for_and_what_was_skipped(tmp_path: Path, make_run: Make)
     assert "after each of 3 mask updates" in told and told.endswith(", 1 of them skipped.")
 
 
-@pytest.mark.usefixtures("page_alone")
+@pytest.mark.usefixtures("words_alone")
 def test_unfinished_and_diverged_runs_are_shown_as_far_as_they_got(make_run: Make, tmp_path: Path) -> None:
     metrics = make_run("a", epochs=2, finished=False) / "metrics.jsonl"
     metrics.write_text(re.sub(r'"train_loss": [0-9.]+', '"train_loss": null', metrics.read_text()))
@@ -174,7 +174,7 @@ def test_unfinished_and_diverged_runs_are_shown_as_far_as_they_got(make_run: Mak
     assert [told.rpartition(": ")[2] for told in loss.split("; ")] == ["nan", "nothing yet", "1", "0.3333"]
 
 
-@pytest.mark.usefixtures("page_alone")
+@pytest.mark.usefixtures("words_alone")
 def test_an_unfinished_run_has_the_flops_of_its_last_epoch(make_run: Make, tmp_path: Path) -> None:
     make_run("a", finished=False, flops=[(0.9, 0.3), (0.456, 0.5)])
     make_run("b", Recipe(epochs=3, seed=1), finished=False)  # of before they were recorded
@@ -233,7 +233,7 @@ def test_a_place_that_cannot_be_written_to(make_run: Make, tmp_path: Path, out: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.html", "runs"]
 
 
-@pytest.mark.usefixtures("page_alone")
+@pytest.mark.usefixtures("words_alone")
 @pytest.mark.parametrize("number", slow_but_for([errno.EROFS], [errno.EROFS, errno.ENOSPC, errno.ENOENT, errno.EACCES]))
 def test_a_disk_that_refuses(number: int, make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_run()
