@@ -33,7 +33,7 @@ def test_networks_that_differ_in_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long names go on in a next line then."""
-    first = Pretrained("n" * 40, "f", "resnet50_cifar", "cifar10", 10, "prune-regrow", 0.9, 0, 93.0, "r", "0", 3, 1)
+    first = Pretrained("n" * 40, "f", "resnet50_cifar", "cifar10", 10, "prune-regrow", 0.9, 0, 93.0, "r", "0", 3, 32, 1)
     other = dataclasses.replace(first, name="m", model="vgg19", data="fashion-mnist", method="granet")
     (tmp_path / "index.json").write_text(json.dumps([dataclasses.asdict(entry) for entry in (first, other)]))
     lines = listed(("--folder", str(tmp_path)), capsys, monkeypatch)
