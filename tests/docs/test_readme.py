@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 import granet
+from granet.deploy.engines import ENGINES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FIRST, WITH, ASKED, PRUNED = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+FIRST, WITH, ASKED, PRUNED, FAST = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 HELD = "is sparsified already"
 
 
@@ -49,6 +50,16 @@ def test_pruning_without_training() -> None:
     exec(PRUNED, names)
     zeros = sum(int((~mask).sum()) for mask in names["masks"].values())
     assert zeros == (20 * 32 + 32 * 8) // 2
+
+
+def test_a_trained_network_is_compiled_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRANET_DEPLOY_CACHE", str(tmp_path))
+    monkeypatch.setattr("granet.deploy.engines.ENGINES", {"torch": ENGINES["torch"]})
+    model, images = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 8)), torch.randn(4, 20)
+    exec(FAST, names := {"granet": granet, "model": model, "images": images})
+    assert torch.allclose(names["outputs"], model(images), atol=1e-5)
+    assert torch.equal(granet.deploy.load("model.granet")(images), names["outputs"])
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
