@@ -198,8 +198,12 @@ struct Fuzz {
 
   void once() {
     const char *const isas[] = {nullptr, "baseline", "avx2", "", "a name that is much longer than any of them is or will be"};
+    const bool halves = below(3) == 0;
+    const int64_t bits = seldom() ? number(64) : halves ? 16 : 32;
+    const char *isa = halves && !seldom() ? "emulated" : isas[below(seldom() ? 5 : 3)];
+    if (note(granet_isas(bits) ? GRANET_OK : GRANET_INTERNAL) != GRANET_OK) return;
     batch = seldom() ? number(9) : 1 + below(9);
-    if (note(granet_plan_create(batch, number(3), isas[below(seldom() ? 5 : 3)], seldom() ? nullptr : &plan)) != GRANET_OK)
+    if (note(granet_plan_create(batch, number(3), bits, isa, seldom() ? nullptr : &plan)) != GRANET_OK)
       return;
     other();
     int32_t first = 0;

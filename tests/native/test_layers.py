@@ -8,10 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from granet.native import isas
-from native_twin import Twin
-
-EXACT = 1e-5
-"""The largest error, relative to the largest output."""
+from native_twin import EMULATED, Twin, halves
 
 sizes = st.integers(1, 40)
 seeds = st.integers(0, 2**32 - 1)
@@ -21,7 +18,7 @@ threads = st.sampled_from([1, 1, 2, 3])
 
 
 def every_isa() -> st.SearchStrategy[str]:
-    return st.deferred(lambda: st.sampled_from(isas()))
+    return st.deferred(lambda: st.sampled_from((*isas(), *halves())))
 
 
 @given(st.data())
@@ -43,7 +40,7 @@ def test_convolutions(data: st.DataObject) -> None:
     if draw(st.booleans()):  # a second one with a residual, on what the first one left
         y = twin.conv(x, outs, kernel, draw(densities), groups=groups, residual=y, relu=draw(st.booleans()), **geometry)
     twin.finish(y)
-    assert twin.error() < EXACT
+    assert twin.error() < twin.exact
 
 
 @given(st.data())
@@ -59,7 +56,7 @@ def test_chains_of_convolutions(data: st.DataObject) -> None:
         stride = draw(st.sampled_from([(1, 1), (1, 1), (2, 2)]))
         y = twin.conv(y, draw(st.integers(1, 9)), kernel, 0.3, stride=stride, padding=padding, relu=draw(st.booleans()))
     twin.finish(y)
-    assert twin.error() < EXACT
+    assert twin.error() < twin.exact
 
 
 @given(st.data())
@@ -71,7 +68,7 @@ def test_linear_layers(data: st.DataObject) -> None:
     y = twin.linear(x, outs, draw(densities), relu=draw(st.booleans()))
     y = twin.linear(x, outs, draw(densities), residual=y, relu=draw(st.booleans()))
     twin.finish(y)
-    assert twin.error() < EXACT
+    assert twin.error() < twin.exact
 
 
 @given(st.data())
@@ -88,7 +85,7 @@ def test_pools(data: st.DataObject) -> None:
     z = twin.average_pool(x, kernel, stride, padding, draw(st.booleans()))
     w = twin.conv(y, 2, (3, 3), 1.0, padding=(1, 1))  # which reads around what the pool left
     twin.finish(y, z, w, twin.global_pool(x), twin.global_pool(z, "max"))
-    assert twin.error() < EXACT
+    assert twin.error() < twin.exact
 
 
 @given(st.data())
@@ -100,7 +97,7 @@ def test_sums(data: st.DataObject) -> None:
     b = twin.conv(x, 3, (1, 1))
     total = twin.add(twin.add(a, b, relu=True), x)
     twin.finish(total, twin.relu(total), twin.conv(total, 4, (3, 3), padding=(1, 1)), a, x)
-    assert twin.error() < EXACT
+    assert twin.error() < twin.exact
 
 
 @given(st.data())
@@ -117,7 +114,7 @@ def test_a_residual_network(data: st.DataObject) -> None:
         y = twin.conv(narrow, 12, (1, 1), residual=twin.conv(y, 12, (1, 1), stride=stride), relu=True)
         y = twin.conv(twin.conv(y, 4, (1, 1), relu=True), 12, (1, 1), residual=y, relu=True)
     twin.finish(twin.linear(twin.flatten(twin.global_pool(y)), 10), twin.linear(twin.flatten(y), 7))
-    assert twin.error() < EXACT
+    assert twin.error() < twin.exact
 
 
 @pytest.mark.parametrize("batch", [1, 5, 16])
@@ -129,11 +126,12 @@ def test_a_mobile_network(batch: int) -> None:
         y = twin.conv(y, 16, (3, 3), 1.0, groups=16, stride=(stride, stride), padding=(1, 1), relu=True)
         y = twin.conv(y, 16, (1, 1), 0.2, relu=True)
     twin.finish(y)
-    assert twin.error() < EXACT
+    assert twin.error() < twin.exact
 
 
-def test_what_is_not_a_number_stays_visible() -> None:
-    twin = Twin(1)
+@pytest.mark.parametrize("isa", [None, EMULATED])
+def test_what_is_not_a_number_stays_visible(isa: str | None) -> None:
+    twin = Twin(1, isa=isa)
     x = twin.input(1, 6, 6)
     twin.finish(twin.conv(x, 1, (3, 3), 1.0, relu=True), twin.max_pool(x, (2, 2), (2, 2)), twin.relu(x))
     twin.given[0][0, 0, 3, 3] = np.nan

@@ -5,17 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
-from granet.native import NativePlan
+from granet.native import NativePlan, isas
 
 Pair = tuple[int, int]
+
+EMULATED = "emulated"
+"""The kernels on halves that any processor runs; not there if the compiler has no halves."""
+
+
+def halves() -> tuple[str, ...]:
+    """What computes with them here."""
+    try:
+        NativePlan(1, isa=EMULATED, bits=16)
+    except ValueError:
+        return isas(16)
+    return (*isas(16), EMULATED)
 
 
 class Twin:
     def __init__(self, batch: int, threads: int = 1, isa: str | None = None, seed: int = 0) -> None:
-        self.plan = NativePlan(batch, threads, isa)
+        if isa == EMULATED and EMULATED not in halves():
+            pytest.skip("the compiler has no halves")
+        half = isa in halves()
+        self.plan = NativePlan(batch, threads, isa, bits=16 if half else 32)
+        self.exact = 2e-2 if half else 1e-5
+        """The largest error, relative to the largest output, that rounding in a dozen layers explains."""
         self.random = np.random.default_rng(seed)
         self.batch = batch
         self.values: dict[int, torch.Tensor] = {}
@@ -108,9 +126,20 @@ class Twin:
 
     def error(self) -> float:
         """The largest difference of any output, by its largest number."""
-        found = self.plan.run(self.given)
         return max(
-            float((torch.from_numpy(one).double() - self.values[value]).abs().max())
-            / max(float(self.values[value].abs().max()), 1e-3)
-            for one, value in zip(found, self.outputs, strict=True)
+            float((one - expected).abs().max()) / max(float(expected.abs().max()), 1e-3)
+            for one, expected in self.outcomes()
         )
+
+    def rms_error(self) -> float:
+        return max(
+            float((one - expected).square().mean().sqrt() / expected.square().mean().sqrt())
+            for one, expected in self.outcomes()
+        )
+
+    def outcomes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Outputs as they are, and as they should be."""
+        found = self.plan.run(self.given)
+        return [
+            (torch.from_numpy(one).double(), self.values[value]) for one, value in zip(found, self.outputs, strict=True)
+        ]

@@ -4,7 +4,7 @@
    for every image of the batch), then finished, then run any number of times, by several threads at once.
 
        uint64_t plan; int32_t x, y;
-       granet_plan_create(batch, threads, NULL, &plan);
+       granet_plan_create(batch, threads, 32, NULL, &plan);
        granet_plan_input(plan, 3, 32, 32, &x);
        granet_plan_conv(plan, &conv, &y);
        granet_plan_output(plan, y);
@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define GRANET_INTERFACE 1 /* goes up with every change of what is below */
+#define GRANET_INTERFACE 2 /* goes up with every change of what is below */
 
 enum granet_code {
   GRANET_OK = 0,
@@ -44,11 +44,13 @@ enum granet_code {
 
 GRANET_API int granet_interface(void);        /* GRANET_INTERFACE of the library that is loaded */
 GRANET_API const char *granet_message(void);  /* about this thread's last refusal */
-GRANET_API const char *granet_isas(void);     /* what this machine can run, best first: "avx512 avx2 baseline" */
+GRANET_API const char *granet_isas(int64_t bits); /* what this machine can run, best first: "avx512 avx2 baseline" */
 GRANET_API size_t granet_struct_size(int which); /* 0 granet_conv, 1 granet_pool, 2 granet_choice, 3 granet_step */
 
-/* isa: one of granet_isas(), or NULL for the best. threads: 1 to 256. */
-GRANET_API int granet_plan_create(int64_t batch, int64_t threads, const char *isa, uint64_t *plan);
+/* threads: 1 to 256. bits: 32, or 16 for halves of floats between and inside layers: what the caller gives and takes are
+   floats, and so are linear layers of one column. What is beyond 65504 becomes infinite. GRANET_UNSUPPORTED where the
+   processor computes with none. isa: one of granet_isas(bits), or NULL for the best. */
+GRANET_API int granet_plan_create(int64_t batch, int64_t threads, int64_t bits, const char *isa, uint64_t *plan);
 GRANET_API int granet_plan_destroy(uint64_t plan);
 
 GRANET_API int granet_plan_input(uint64_t plan, int64_t channels, int64_t height, int64_t width, int32_t *value);

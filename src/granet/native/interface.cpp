@@ -97,16 +97,16 @@ extern "C" {
 
 int granet_interface(void) { return GRANET_INTERFACE; }
 const char *granet_message(void) { return message.c_str(); }
-const char *granet_isas(void) { return isa_names().c_str(); }
+const char *granet_isas(int64_t bits) { return isa_names(bits).c_str(); }
 size_t granet_struct_size(int which) {
   const size_t sizes[] = {sizeof(granet_conv), sizeof(granet_pool), sizeof(granet_choice), sizeof(granet_step)};
   return which >= 0 && which < 4 ? sizes[which] : 0;
 }
 
-int granet_plan_create(int64_t batch, int64_t threads, const char *isa, uint64_t *plan) {
+int granet_plan_create(int64_t batch, int64_t threads, int64_t bits, const char *isa, uint64_t *plan) {
   return guarded([&] {
     require(plan != nullptr, "plan is missing");
-    auto made = std::make_shared<Plan>(batch, threads, isa);
+    auto made = std::make_shared<Plan>(batch, threads, bits, isa);
     std::lock_guard<std::mutex> lock(plans_guard);
     plans[plans_made + 1] = std::move(made);
     *plan = ++plans_made;

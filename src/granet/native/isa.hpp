@@ -6,7 +6,7 @@
 
 namespace granet {
 
-const std::string &isa_names();                 // best first
-const Kernels &kernels_named(const char *name); // null: the best
+const std::string &isa_names(int64_t bits); // that have numbers of so many bits, best first
+const Kernels &kernels_named(int64_t bits, const char *name); // null: the best
 
 } // namespace granet

@@ -1,10 +1,13 @@
-// The kernels, over any width of vectors. Compiled once for every instruction set, with GRANET_ISA for its name,
-// GRANET_LANES floats in a vector and GRANET_REGISTERS vectors in registers.
+// The kernels, over any width of vectors, and over their numbers: floats, or halves. Compiled once for every instruction
+// set, with GRANET_ISA for its name, GRANET_BITS of a number, GRANET_LANES numbers in a vector and GRANET_REGISTERS vectors
+// in registers.
 #include "kernels.hpp"
 
 #include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define GRANET_INLINE inline __attribute__((always_inline))
@@ -16,23 +19,110 @@
 namespace granet {
 namespace {
 
+#if GRANET_BITS == 32
+typedef float Number;
+typedef int32_t Whole;
+#elif defined(__aarch64__) && !defined(__clang__) && __GNUC__ < 13
+typedef __fp16 Number; // what GCC had before _Float16
+typedef int16_t Whole;
+#else
+typedef _Float16 Number;
+typedef int16_t Whole;
+#endif
 constexpr int lanes = GRANET_LANES;
-typedef float Vector __attribute__((vector_size(lanes * 4)));
-typedef int32_t Mask __attribute__((vector_size(lanes * 4)));
-typedef float Unaligned __attribute__((vector_size(lanes * 4), aligned(4), may_alias));
+typedef Number Vector __attribute__((vector_size(lanes * sizeof(Number))));
+typedef Whole Mask __attribute__((vector_size(lanes * sizeof(Number))));
+typedef float Wide __attribute__((vector_size(lanes * sizeof(float)))); // what is summed up without rounding to halves
+typedef float Loose __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
 constexpr int bytes = sizeof(Vector);
 constexpr int accumulators = GRANET_REGISTERS - (GRANET_REGISTERS > 16 ? 4 : 2);
 constexpr int dense_vectors = GRANET_REGISTERS > 16 ? 6 : 3;
 
-template <int... lane> GRANET_INLINE Vector splat(float value, std::integer_sequence<int, lane...>) {
+// An entry as it is kept: the less is read for a weight the better.
+#if GRANET_BITS == 32
+template <int rows> struct Kept {
+  uint32_t offset; // in bytes
+  float value[rows];
+};
+constexpr int64_t most_vectors = ((int64_t{1} << 32) - 1) / bytes;
+template <int rows> GRANET_INLINE ptrdiff_t offset(const Kept<rows> &entry) { return entry.offset; }
+GRANET_INLINE uint32_t place(uint32_t vector) { return vector * static_cast<uint32_t>(bytes); }
+#else
+template <int rows> struct Kept {
+  uint16_t vector;
+  Number value[rows];
+};
+constexpr int64_t most_vectors = 65536;
+template <int rows> GRANET_INLINE ptrdiff_t offset(const Kept<rows> &entry) { return ptrdiff_t{entry.vector} * bytes; }
+GRANET_INLINE uint16_t place(uint32_t vector) { return static_cast<uint16_t>(vector); }
+#endif
+
+template <int rows> void keep(const Entry<rows> *entries, size_t count, void *kept) {
+  auto *to = static_cast<Kept<rows> *>(kept);
+  for (size_t i = 0; i < count; i++) {
+    Kept<rows> one{place(entries[i].vector), {}};
+    for (int r = 0; r < rows; r++) one.value[r] = static_cast<Number>(entries[i].value[r]);
+    to[i] = one;
+  }
+}
+
+template <int... lane> GRANET_INLINE Vector splat(Number value, std::integer_sequence<int, lane...>) {
   return Vector{(static_cast<void>(lane), value)...}; // a sum with zeros would really be added, for the sake of -0
 }
-GRANET_INLINE Vector splat(float value) { return splat(value, std::make_integer_sequence<int, lanes>{}); }
+GRANET_INLINE Vector splat(Number value) { return splat(value, std::make_integer_sequence<int, lanes>{}); }
 GRANET_INLINE Vector load(const void *at) { return *static_cast<const Vector *>(at); }
 GRANET_INLINE Vector masked(Vector value, Mask mask) { return (Vector)((Mask)value & mask); }
 
-GRANET_INLINE Vector relu(Vector value) { // NaN stays, as second operand
-#if defined(__AVX512F__)
+#if GRANET_BITS == 16 && !defined(__AVX512FP16__) && !defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#define GRANET_EMULATED
+#define GRANET_ARITHMETIC __attribute__((noinline)) // as little code as can be
+#else
+#define GRANET_ARITHMETIC GRANET_INLINE
+#endif
+
+GRANET_INLINE Wide widen(Vector value) {
+#if GRANET_BITS == 32
+  return value;
+#elif defined(__AVX512FP16__)
+  const __m512i all = (__m512i)value; // GCC 12 would convert lane by lane
+  const __m512 halves[2] = {_mm512_cvtph_ps(_mm512_castsi512_si256(all)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64(all, 1))};
+  Wide wide;
+  __builtin_memcpy(&wide, halves, sizeof wide);
+  return wide;
+#else
+  return __builtin_convertvector(value, Wide);
+#endif
+}
+
+GRANET_INLINE Vector narrow(Wide value) {
+#if GRANET_BITS == 32
+  return value;
+#elif defined(__AVX512FP16__)
+  __m512 halves[2];
+  __builtin_memcpy(halves, &value, sizeof value);
+  const __m512i low = _mm512_castsi256_si512(_mm512_cvtps_ph(halves[0], _MM_FROUND_TO_NEAREST_INT));
+  return (Vector)_mm512_inserti64x4(low, _mm512_cvtps_ph(halves[1], _MM_FROUND_TO_NEAREST_INT), 1);
+#else
+  return __builtin_convertvector(value, Vector);
+#endif
+}
+
+GRANET_ARITHMETIC Vector multiply_add(Vector left, Vector right, Vector sum) {
+#if defined(GRANET_EMULATED)
+  return narrow(widen(sum) + widen(left) * widen(right)); // rounded once, as processors do
+#else
+  return sum + left * right;
+#endif
+}
+
+GRANET_ARITHMETIC Vector sum_of(Vector left, Vector right) { return left + right; }
+
+GRANET_ARITHMETIC Vector relu(Vector value) { // NaN stays, as second operand
+#if defined(__AVX512FP16__) && GRANET_BITS == 16
+  return (Vector)_mm512_max_ph(_mm512_setzero_ph(), (__m512h)value);
+#elif GRANET_BITS == 16
+  return Vector{} > value ? Vector{} : value;
+#elif defined(__AVX512F__)
   return (Vector)_mm512_max_ps(_mm512_setzero_ps(), (__m512)value);
 #elif defined(__AVX2__)
   return (Vector)_mm256_max_ps(_mm256_setzero_ps(), (__m256)value);
@@ -44,7 +134,17 @@ GRANET_INLINE Vector relu(Vector value) { // NaN stays, as second operand
 }
 
 GRANET_INLINE Vector permuted(Vector value, Mask from) {
-#if defined(__AVX512F__)
+#if defined(__AVX512FP16__) && GRANET_BITS == 16
+  return (Vector)_mm512_permutexvar_epi16((__m512i)from, (__m512i)value);
+#elif defined(__aarch64__)
+  // The places of a lane's bytes: 0x03020100 + lane * 0x04040404, and likewise for halves.
+  constexpr Whole first = sizeof(Whole) == 4 ? 0x03020100 : 0x0100, step = sizeof(Whole) == 4 ? 0x04040404 : 0x0202;
+  return (Vector)vqtbl1q_u8((uint8x16_t)value, (uint8x16_t)(from * step + first));
+#elif GRANET_BITS == 16
+  Vector moved;
+  for (int lane = 0; lane < lanes; lane++) moved[lane] = value[from[lane]];
+  return moved;
+#elif defined(__AVX512F__)
   return (Vector)_mm512_permutexvar_ps((__m512i)from, (__m512)value);
 #elif defined(__AVX2__)
   return (Vector)_mm256_permutevar8x32_ps((__m256)value, (__m256i)from);
@@ -73,43 +173,30 @@ template <int rows, int tile_h, int tile_w, int stride, int... at, int... chain,
 GRANET_INLINE void convolve(const ConvArguments &a, std::integer_sequence<int, at...>,
                             std::integer_sequence<int, chain...>, std::integer_sequence<int, row...>) {
   constexpr int count = tile_h * tile_w, chained = sizeof...(chain);
-  const auto *all = static_cast<const Entry<rows> *>(a.entries);
+  const auto *all = static_cast<const Kept<rows> *>(a.entries);
   const ptrdiff_t step = stride ? stride * bytes : a.input_step;
   const ptrdiff_t down = tile_h > 1 ? a.input_row : 0; // already times the stride
   for (size_t k = 0; k < a.row_count; k++) {
     const Row next = a.rows[k];
-    const Entry<rows> *entry = all + next.start, *const end = entry + next.count; // whole chains
+    const Kept<rows> *entry = all + next.start, *const end = entry + next.count; // whole chains
     char *const out = a.output + a.output_channel * next.channel;
     Vector sum[rows * chained * count];
-    auto begin = [&](auto r) __attribute__((always_inline)) {
-      constexpr int first = decltype(r)::value * chained * count;
-      if (next.flags & row_begins) {
-        const Vector bias = splat(a.bias[next.channel + decltype(r)::value]);
-        ((sum[first + at] = bias), ...);
-        if (a.residual) {
-          const Lines<tile_h> from(a.residual + a.residual_channel * (next.channel + decltype(r)::value), a.residual_row);
-          ((sum[first + at] += load(from.at[at / tile_w] + (at % tile_w) * bytes)), ...);
-        }
-      } else {
-        const Lines<tile_h> from(out + a.output_channel * decltype(r)::value, a.output_row);
-        ((sum[first + at] = load(from.at[at / tile_w] + (at % tile_w) * bytes)), ...);
-      }
-      if constexpr (chained > 1)
-        for (int i = count; i < chained * count; i++) sum[first + i] = Vector{};
-    };
-    (begin(std::integral_constant<int, row>{}), ...);
+    for (Vector &one : sum) one = Vector{};
 
-    auto add = [&](auto c, const Entry<rows> &one) __attribute__((always_inline)) {
+    auto add = [&](auto c, const Kept<rows> &one) __attribute__((always_inline)) {
       constexpr int first = decltype(c)::value * count;
-      const char *from = a.input + one.offset;
+      const char *from = a.input + offset(one);
       if constexpr (rows == 1) {
         const Vector value = splat(one.value[0]);
-        ((sum[first + at] += value * load(from + down * (at / tile_w) + (at % tile_w) * step)), ...);
+        ((sum[first + at] =
+              multiply_add(value, load(from + down * (at / tile_w) + (at % tile_w) * step), sum[first + at])),
+         ...);
       } else {
         const Vector read[count] = {load(from + down * (at / tile_w) + (at % tile_w) * step)...};
         auto add_row = [&](auto r) __attribute__((always_inline)) {
           const Vector value = splat(one.value[decltype(r)::value]);
-          ((sum[decltype(r)::value * count + at] += value * read[at]), ...);
+          constexpr int first = decltype(r)::value * count;
+          ((sum[first + at] = multiply_add(value, read[at], sum[first + at])), ...);
         };
         (add_row(std::integral_constant<int, row>{}), ...);
       }
@@ -119,7 +206,19 @@ GRANET_INLINE void convolve(const ConvArguments &a, std::integer_sequence<int, a
     auto finish = [&](auto r) __attribute__((always_inline)) {
       constexpr int first = decltype(r)::value * chained * count;
       if constexpr (chained > 1)
-        for (int c = 1; c < chained; c++) ((sum[first + at] += sum[first + c * count + at]), ...);
+        for (int c = 1; c < chained; c++) ((sum[first + at] = sum_of(sum[first + at], sum[first + c * count + at])), ...);
+      // Only now, lest the many additions of a slice round what is larger than they are: halves are short.
+      if (next.flags & row_begins) {
+        const Vector bias = splat(static_cast<Number>(a.bias[next.channel + decltype(r)::value]));
+        ((sum[first + at] = sum_of(sum[first + at], bias)), ...);
+        if (a.residual) {
+          const Lines<tile_h> from(a.residual + a.residual_channel * (next.channel + decltype(r)::value), a.residual_row);
+          ((sum[first + at] = sum_of(sum[first + at], load(from.at[at / tile_w] + (at % tile_w) * bytes))), ...);
+        }
+      } else {
+        const Lines<tile_h> from(out + a.output_channel * decltype(r)::value, a.output_row);
+        ((sum[first + at] = sum_of(sum[first + at], load(from.at[at / tile_w] + (at % tile_w) * bytes))), ...);
+      }
       if (a.relu && next.flags & row_ends) ((sum[first + at] = relu(sum[first + at])), ...);
       const Lines<tile_h> to(out + a.output_channel * decltype(r)::value, a.output_row);
       ((*reinterpret_cast<Vector *>(const_cast<char *>(to.at[at / tile_w]) + (at % tile_w) * bytes) = sum[first + at]),
@@ -171,36 +270,44 @@ ConvKernel find_conv(int rows, int tile_h, int tile_w, int stride) {
   return nullptr;
 }
 
-void patch(const PatchArguments &a) {
-  const auto *moves = reinterpret_cast<const Mask *>(a.permutations), *masks = reinterpret_cast<const Mask *>(a.masks);
+void move(const MoveArguments &a) {
+  const auto *moved = static_cast<const Mask *>(a.permutations), *masks = static_cast<const Mask *>(a.masks);
   for (size_t c = 0; c < a.channels; c++) {
-    Vector *data = reinterpret_cast<Vector *>(a.data) + a.channel * static_cast<ptrdiff_t>(c);
+    const Vector *from = static_cast<const Vector *>(a.from) + a.from_channel * static_cast<ptrdiff_t>(c);
+    Vector *to = static_cast<Vector *>(a.to) + a.to_channel * static_cast<ptrdiff_t>(c);
+    Mask made{};
     for (size_t i = 0; i < a.count; i++) {
-      const Patch &p = a.patches[i];
-      data[p.to] = masked(permuted(data[p.from], moves[p.moved]), masks[p.kept]);
+      const Move &m = a.moves[i];
+      const Mask one = (Mask)permuted(from[m.from], moved[m.moved]) & masks[m.kept];
+      made = m.more ? made | one : one;
+      to[m.to] = (Vector)made;
     }
   }
 }
 
+// The larger one; NaN is taken, and stays.
+template <class V> GRANET_INLINE V larger(V most, V value) {
+  return (most > value) | (most != most) ? most : value;
+}
+
 void pool(const PoolArguments &a) {
-  const auto *masks = reinterpret_cast<const Mask *>(a.masks);
-  const Vector lowest = splat(-__builtin_inff());
+  const auto *masks = static_cast<const Mask *>(a.masks);
+  const Vector lowest = splat(static_cast<Number>(-__builtin_inff()));
   for (size_t c = 0; c < a.channels; c++) {
-    const Vector *in = reinterpret_cast<const Vector *>(a.input) + a.input_channel * static_cast<ptrdiff_t>(c);
-    Vector *out = reinterpret_cast<Vector *>(a.output) + a.output_channel * static_cast<ptrdiff_t>(c);
+    const Vector *in = static_cast<const Vector *>(a.input) + a.input_channel * static_cast<ptrdiff_t>(c);
+    Vector *out = static_cast<Vector *>(a.output) + a.output_channel * static_cast<ptrdiff_t>(c);
     const PoolTap *tap = a.taps;
     for (size_t i = 0; i < a.positions; i++) {
       if (a.scales) {
-        Vector sum = Vector{};
+        Wide sum = Wide{};
         for (size_t k = 0; k < a.tap_count; k++, tap++)
-          sum += tap->mask < 0 ? in[tap->from] : masked(in[tap->from], masks[tap->mask]);
-        out[a.to[i]] = sum * load(a.scales + i * lanes);
+          sum += widen(tap->mask < 0 ? in[tap->from] : masked(in[tap->from], masks[tap->mask]));
+        out[a.to[i]] = narrow(sum * *reinterpret_cast<const Loose *>(a.scales + i * lanes));
       } else {
         Vector most = lowest;
         for (size_t k = 0; k < a.tap_count; k++, tap++) {
-          Vector value = in[tap->from];
-          if (tap->mask >= 0) value = masks[tap->mask] ? value : lowest;
-          most = (most > value) | (most != most) ? most : value; // NaN is taken, and stays
+          const Vector value = in[tap->from];
+          most = larger(most, tap->mask < 0 ? value : masks[tap->mask] ? value : lowest);
         }
         out[a.to[i]] = most;
       }
@@ -208,34 +315,75 @@ void pool(const PoolArguments &a) {
   }
 }
 
-void gather(const float *from, float *to, const int32_t *index, size_t count) {
-  size_t i = 0;
-#if defined(__AVX512F__)
-  for (; i + 16 <= count; i += 16) {
-    const __m512i at = _mm512_loadu_si512(index + i);
-    const __mmask16 there = _mm512_cmpge_epi32_mask(at, _mm512_setzero_si512());
-    _mm512_storeu_ps(to + i, _mm512_mask_i32gather_ps(_mm512_setzero_ps(), there, at, from, 4));
+void reduce(const ReduceArguments &a) {
+  const auto *masks = static_cast<const Mask *>(a.masks);
+  const Vector lowest = splat(static_cast<Number>(-__builtin_inff()));
+  for (size_t c = 0; c < a.channels; c++) {
+    const Vector *in = static_cast<const Vector *>(a.input) + a.input_channel * static_cast<ptrdiff_t>(c);
+    Wide all;
+    if (a.scale != 0) {
+      all = Wide{};
+      for (size_t k = 0; k < a.tap_count; k++) {
+        const PoolTap tap = a.taps[k];
+        all += widen(tap.mask < 0 ? in[tap.from] : masked(in[tap.from], masks[tap.mask]));
+      }
+      all *= a.scale;
+    } else {
+      Vector most = lowest;
+      for (size_t k = 0; k < a.tap_count; k++) {
+        const Vector value = in[a.taps[k].from];
+        const int32_t mask = a.taps[k].mask;
+        most = larger(most, mask < 0 ? value : masks[mask] ? value : lowest);
+      }
+      all = widen(most);
+    }
+    for (int image = 0; image < a.images; image++) {
+      float of_image = all[image * a.tiles];
+      for (int tile = 1; tile < a.tiles; tile++) {
+        const float one = all[image * a.tiles + tile];
+        if (a.scale != 0) of_image += one;
+        else of_image = of_image > one || of_image != of_image ? of_image : one;
+      }
+      a.output[a.output_image * image + static_cast<ptrdiff_t>(c)] = of_image;
+    }
   }
-#elif defined(__AVX2__)
-  for (; i + 8 <= count; i += 8) {
-    const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(index + i));
-    const __m256 there = _mm256_castsi256_ps(_mm256_cmpgt_epi32(at, _mm256_set1_epi32(-1)));
-    _mm256_storeu_ps(to + i, _mm256_mask_i32gather_ps(_mm256_setzero_ps(), from, at, there, 4));
-  }
-#endif
-  for (; i < count; i++) to[i] = index[i] < 0 ? 0.0f : from[index[i]];
 }
 
-void add(const float *left, const float *right, float *out, size_t count, bool relu_too) {
+template <class From, class To> GRANET_INLINE void gather(const From *from, To *to, const int32_t *index, size_t count) {
   size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    Vector sum = *reinterpret_cast<const Unaligned *>(left + i);
-    if (right) sum += *reinterpret_cast<const Unaligned *>(right + i);
-    *reinterpret_cast<Unaligned *>(out + i) = relu_too ? relu(sum) : sum;
-  }
-  for (; i < count; i++) {
-    const float sum = right ? left[i] + right[i] : left[i];
-    out[i] = relu_too && sum < 0 ? 0.0f : sum;
+#if defined(__AVX512F__)
+  if constexpr (sizeof(From) == 4)
+    for (; i + 16 <= count; i += 16) {
+      const __m512i at = _mm512_loadu_si512(index + i);
+      const __mmask16 there = _mm512_cmpge_epi32_mask(at, _mm512_setzero_si512());
+      const __m512 found = _mm512_mask_i32gather_ps(_mm512_setzero_ps(), there, at, from, 4);
+      if constexpr (sizeof(To) == 4) _mm512_storeu_ps(to + i, found);
+      else _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + i), _mm512_cvtps_ph(found, _MM_FROUND_TO_NEAREST_INT));
+    }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(From) == 4 && sizeof(To) == 4)
+    for (; i + 8 <= count; i += 8) {
+      const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(index + i));
+      const __m256 there = _mm256_castsi256_ps(_mm256_cmpgt_epi32(at, _mm256_set1_epi32(-1)));
+      _mm256_storeu_ps(to + i, _mm256_mask_i32gather_ps(_mm256_setzero_ps(), from, at, there, 4));
+    }
+#endif
+  for (; i < count; i++) to[i] = index[i] < 0 ? To{} : static_cast<To>(from[index[i]]);
+}
+
+void take(const float *from, void *to, const int32_t *index, size_t count) {
+  gather(from, static_cast<Number *>(to), index, count);
+}
+
+void give(const void *from, float *to, const int32_t *index, size_t count) {
+  gather(static_cast<const Number *>(from), to, index, count);
+}
+
+void add(const void *left, const void *right, void *out, size_t vectors, bool relu_too) {
+  const auto *one = static_cast<const Vector *>(left), *other = static_cast<const Vector *>(right);
+  for (size_t i = 0; i < vectors; i++) {
+    const Vector sum = other ? one[i] + other[i] : one[i];
+    static_cast<Vector *>(out)[i] = relu_too ? relu(sum) : sum;
   }
 }
 
@@ -243,7 +391,8 @@ void add(const float *left, const float *right, float *out, size_t count, bool r
 
 const Kernels &GRANET_JOIN(kernels_, GRANET_ISA)() {
   static constexpr Kernels kernels = {
-      GRANET_TEXT(GRANET_ISA), lanes, accumulators, dense_vectors, find_conv, patch, pool, gather, add};
+      GRANET_TEXT(GRANET_ISA), sizeof(Number), lanes, accumulators, dense_vectors, find_conv, most_vectors,
+      sizeof(Kept<1>), sizeof(Kept<4>), keep<1>, keep<4>, move, pool, reduce, take, give, add};
   return kernels;
 }
 

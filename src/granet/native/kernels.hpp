@@ -8,10 +8,10 @@
 
 namespace granet {
 
-// One weight, or one for each of `rows` output channels that read the same input: where it reads, in bytes from where
-// the block of outputs begins, and by what it multiplies.
+// One weight, or one for each of `rows` output channels that read the same input: where it reads, in vectors from where
+// the block of outputs begins, and by what it multiplies. Kernels keep entries in a form of their own.
 template <int rows> struct Entry {
-  uint32_t offset;
+  uint32_t vector;
   float value[rows];
 };
 
@@ -21,9 +21,9 @@ constexpr int chains(int vectors) { return vectors >= 7 ? 1 : vectors >= 4 ? 2 :
 
 enum RowFlag : uint32_t { row_begins = 1, row_ends = 2 };
 
-// The entries of an output channel (of `rows` channels from this one on) in a slice of input channels. In the first
-// slice that it has entries in it begins with bias and residual, else with what is in the output; in the last one ReLU
-// follows.
+// The entries of an output channel (of `rows` channels from this one on) in a slice of input channels. To their sum the
+// bias and the residual are added in the first slice that it has entries in, else what is in the output; in the last one
+// ReLU follows.
 struct Row {
   uint32_t channel, start, count, flags;
 };
@@ -44,18 +44,20 @@ struct ConvArguments {
 using ConvKernel = void (*)(const ConvArguments &);
 
 // A vector of a channel that is made from another one: lanes moved, and some of them zero.
-struct Patch {
+struct Move {
   uint32_t to, from; // in vectors
   uint32_t moved, kept; // which permutation, and which mask: in vectors of these tables
+  uint32_t more; // whether what the moves before this one made of that vector stays: its lanes are zero here
 };
 
-struct PatchArguments {
-  float *data;
+struct MoveArguments {
+  const void *from;
+  void *to; // may be the same: moves are done in their order
   size_t channels;
-  ptrdiff_t channel; // in vectors
-  const Patch *patches;
+  ptrdiff_t from_channel, to_channel; // in vectors
+  const Move *moves;
   size_t count;
-  const int32_t *permutations, *masks;
+  const void *permutations, *masks;
 };
 
 struct PoolTap {
@@ -64,40 +66,61 @@ struct PoolTap {
 };
 
 struct PoolArguments {
-  const float *input;
-  float *output;
+  const void *input;
+  void *output;
   size_t channels;
   ptrdiff_t input_channel, output_channel; // in vectors
   const uint32_t *to;                      // of every position
   const PoolTap *taps;                     // `tap_count` of every position
   size_t positions, tap_count;
-  const int32_t *masks;
-  const float *scales; // a vector of every position; null: maxima
+  const void *masks;
+  const float *scales; // for every lane of every position; null: maxima
 };
 
+// Sums or maxima of a channel's lanes, `tiles` of which are one image.
+struct ReduceArguments {
+  const void *input;
+  float *output;
+  size_t channels;
+  ptrdiff_t input_channel, output_image; // in vectors; in floats
+  const PoolTap *taps;
+  size_t tap_count;
+  const void *masks;
+  int images, tiles;
+  float scale; // of sums; 0: maxima
+};
+
+// Of one instruction set, and on numbers of so many bytes: float, or halves of one. In these numbers are tiles; what is
+// said to be of floats is so always.
 struct Kernels {
   const char *name;
+  int bytes;
   int lanes;
   int accumulators; // of one block: tile_h * tile_w * rows may be as much
   int dense_vectors; // tile_h * tile_w of kernels with four rows
   // stride 0: any, by input_step. Null where there is none.
   ConvKernel (*conv)(int rows, int tile_h, int tile_w, int stride);
-  void (*patch)(const PatchArguments &);
+  int64_t most_vectors; // that a slice of input channels may have
+  size_t one_bytes, four_bytes; // of an entry as the kernels keep it
+  void (*keep_one)(const Entry<1> *entries, size_t count, void *kept);
+  void (*keep_four)(const Entry<4> *entries, size_t count, void *kept);
+  void (*move)(const MoveArguments &);
   void (*pool)(const PoolArguments &);
-  // to[i] = from[index[i]], or zero where the index is negative
-  void (*gather)(const float *from, float *to, const int32_t *index, size_t count);
-  // out = relu?(left + right); right may be null
-  void (*add)(const float *left, const float *right, float *out, size_t count, bool relu);
+  void (*reduce)(const ReduceArguments &);
+  // to[i] = from[index[i]], or zero where the index is negative: of the caller's floats, and to them
+  void (*take)(const float *from, void *to, const int32_t *index, size_t count);
+  void (*give)(const void *from, float *to, const int32_t *index, size_t count);
+  // out = relu?(left + right), in whole vectors; right may be null
+  void (*add)(const void *left, const void *right, void *out, size_t vectors, bool relu);
 };
 
 constexpr int tallest_tile = 4, tallest_rows = 4;
 
 const Kernels &kernels_baseline();
-#if defined(GRANET_AVX2)
 const Kernels &kernels_avx2();
-#endif
-#if defined(GRANET_AVX512)
 const Kernels &kernels_avx512();
-#endif
+const Kernels &kernels_avx512fp16();
+const Kernels &kernels_neonfp16();
+const Kernels &kernels_emulated();
 
 } // namespace granet

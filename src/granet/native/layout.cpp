@@ -30,6 +30,7 @@ Format tiles_for(const Kernels &kernels, const Shape &shape, int64_t images, boo
         for (int w = 1; h * w * n <= kernels.lanes && w <= shape.width; w++) {
           Format format;
           format.lanes = kernels.lanes;
+          format.bytes = kernels.bytes;
           format.grid_n = n;
           format.grid_h = h;
           format.grid_w = w;
@@ -70,15 +71,32 @@ int64_t index_of(const Format &f, const Place &p) {
 
 uint32_t LaneTable::add(const std::vector<int32_t> &lanes) {
   const auto step = static_cast<size_t>(lanes_);
-  for (size_t i = 0; i < values.size(); i += step)
-    if (std::equal(lanes.begin(), lanes.end(), values.begin() + static_cast<ptrdiff_t>(i)))
+  for (size_t i = 0; i < values_.size(); i += step)
+    if (std::equal(lanes.begin(), lanes.end(), values_.begin() + static_cast<ptrdiff_t>(i)))
       return static_cast<uint32_t>(i / step);
-  values.insert(values.end(), lanes.begin(), lanes.end());
-  return static_cast<uint32_t>(values.size() / step - 1);
+  values_.insert(values_.end(), lanes.begin(), lanes.end());
+  return static_cast<uint32_t>(values_.size() / step - 1);
 }
 
-Patches patches_for(const Format &f, const Shape &shape, bool clear) {
-  Patches patches;
+Aligned<char> LaneTable::kept(int bytes) const {
+  Aligned<char> table = aligned<char>(values_.size() * static_cast<size_t>(bytes));
+  for (size_t i = 0; i < values_.size(); i++) {
+    const auto half = static_cast<int16_t>(values_[i]);
+    if (bytes == 2) std::memcpy(table.get() + 2 * i, &half, 2);
+    else std::memcpy(table.get() + 4 * i, &values_[i], 4);
+  }
+  return table;
+}
+
+void Moves::run(const Kernels &kernels, const char *from, int64_t from_channel, char *to, int64_t to_channel,
+                int64_t channels) const {
+  if (list.empty()) return;
+  kernels.move({from, to, static_cast<size_t>(channels), from_channel, to_channel, list.data(), list.size(),
+                permutations.get(), masks.get()});
+}
+
+Moves patches_for(const Format &f, const Shape &shape, bool clear) {
+  Moves patches;
   LaneTable moves(f.lanes), masks(f.lanes);
   std::vector<int32_t> from(static_cast<size_t>(f.lanes)), kept(static_cast<size_t>(f.lanes));
   for (int64_t y = -f.top; y < f.height + f.bottom; y++)
@@ -101,12 +119,12 @@ Patches patches_for(const Format &f, const Shape &shape, bool clear) {
       }
       if (inside && (whole || !clear)) continue;
       patches.list.push_back({static_cast<uint32_t>(line), static_cast<uint32_t>(source), moves.add(from),
-                              masks.add(kept)});
+                              masks.add(kept), 0});
     }
   // Lanes that lie outside are cleared before others copy them.
-  std::stable_partition(patches.list.begin(), patches.list.end(), [](const Patch &p) { return p.to == p.from; });
-  patches.permutations = aligned_copy(moves.values);
-  patches.masks = aligned_copy(masks.values);
+  std::stable_partition(patches.list.begin(), patches.list.end(), [](const Move &p) { return p.to == p.from; });
+  patches.permutations = moves.kept(f.bytes);
+  patches.masks = masks.kept(f.bytes);
   return patches;
 }
 

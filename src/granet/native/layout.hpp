@@ -13,6 +13,7 @@ namespace granet {
 
 struct Format {
   int lanes = 1, grid_n = 1, grid_h = 1, grid_w = 1;
+  int bytes = 4; // of a number: floats, if it is not in tiles
   int along = 1; // images side by side in a tile, where a map is 1x1
   int64_t height = 1, width = 1;
   int64_t top = 0, left = 0, bottom = 0, right = 0;
@@ -24,9 +25,11 @@ struct Format {
   // Vectors from one channel to the next: an odd number, lest all channels share few sets of a cache.
   int64_t channel() const { return flat() ? lines() : lines() | 1; }
   int64_t line(int64_t y, int64_t x) const { return (y + top) * row() + x + left; }
-  // Floats of all channels of images() images; without tiles, as the caller's arrays have them.
-  int64_t block(const Shape &shape) const {
-    return flat() ? shape.size() : ceil_div(shape.channels * channel() * lanes, 16) * 16;
+  int64_t vector_bytes() const { return int64_t{bytes} * lanes; }
+  int64_t channel_bytes() const { return channel() * vector_bytes(); }
+  // All channels of images() images: in whole cache lines, but without tiles as the caller's arrays are.
+  int64_t block_bytes(const Shape &shape) const {
+    return flat() ? shape.size() * bytes : ceil_div(shape.channels * channel_bytes(), 64) * 64;
   }
   bool same_tiles(const Format &o) const {
     return lanes == o.lanes && grid_n == o.grid_n && grid_h == o.grid_h && grid_w == o.grid_w && along == o.along &&
@@ -50,7 +53,7 @@ double work(const Kernels &kernels, const Format &format, int64_t images);
 
 // Where a lane of a tile's vector at (y, x), perhaps in the halo, lies in the map. False: nowhere.
 bool find(const Format &format, const Shape &shape, int64_t y, int64_t x, int lane, Place &place);
-// In floats from where the channel of the block begins.
+// In numbers from where the channel of the block begins.
 int64_t index_of(const Format &format, const Place &place);
 
 // Lanes by vectors, found again if there: what permutations and masks are kept in.
@@ -58,18 +61,22 @@ class LaneTable {
 public:
   explicit LaneTable(int lanes) : lanes_(lanes) {}
   uint32_t add(const std::vector<int32_t> &lanes);
-  std::vector<int32_t> values;
+  Aligned<char> kept(int bytes) const; // as whole numbers of that size
 
 private:
   int lanes_;
+  std::vector<int32_t> values_;
 };
 
-struct Patches {
-  std::vector<Patch> list;
-  Aligned<int32_t> permutations, masks;
+struct Moves {
+  std::vector<Move> list;
+  Aligned<char> permutations, masks;
+  // Of channels that begin there, in formats whose channels are so many vectors.
+  void run(const Kernels &kernels, const char *from, int64_t from_channel, char *to, int64_t to_channel,
+           int64_t channels) const;
 };
 
 // What fills the halo after a layer, and clears what lies outside the map if `clear`.
-Patches patches_for(const Format &format, const Shape &shape, bool clear);
+Moves patches_for(const Format &format, const Shape &shape, bool clear);
 
 } // namespace granet

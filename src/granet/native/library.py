@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-INTERFACE = 1
+INTERFACE = 2
 """``GRANET_INTERFACE`` of granet_native.h, which is what these modules were written for."""
 VARIABLE = "GRANET_NATIVE_LIBRARY"
 """Names a library to load instead of the one beside this module."""
@@ -65,9 +65,10 @@ def library() -> ctypes.CDLL:
     return _loaded(_path())
 
 
-def isas() -> tuple[str, ...]:
-    """The instruction sets that there are kernels for and that this machine has, the best first."""
-    return tuple(library().granet_isas().decode().split())
+def isas(bits: int = 32) -> tuple[str, ...]:
+    """The instruction sets that there are kernels on numbers of so many bits for and that this machine has, the best
+    first."""
+    return tuple(library().granet_isas(ctypes.c_int64(bits)).decode().split())
 
 
 def call(name: str, *arguments: Any) -> None:

@@ -44,13 +44,13 @@ Reach reach_of(const std::vector<Tap> &taps) {
   return reach;
 }
 
-Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, const Format &input, bool four,
-            int64_t slice, int shares, int chains) {
-  const int64_t slices = ceil_div(in_channels, slice), bytes = int64_t{4} * input.lanes;
-  require(static_cast<double>(slice) * static_cast<double>(input.channel()) * static_cast<double>(bytes) < 4294967296.0,
+Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, int64_t out_channels,
+            const Format &input, bool four, int64_t slice, int shares, int chains) {
+  const int64_t slices = ceil_div(in_channels, slice);
+  require(slice <= kernels.most_vectors / input.channel(),
           "a slice of " + std::to_string(slice) + " channels is too large", GRANET_UNSUPPORTED);
-  const auto offset = [&](const Tap &tap) {
-    return static_cast<uint32_t>(((tap.in % slice) * input.channel() + input.line(tap.y, tap.x)) * bytes);
+  const auto vector = [&](const Tap &tap) {
+    return static_cast<uint32_t>((tap.in % slice) * input.channel() + input.line(tap.y, tap.x));
   };
   // Units of output channels, one or four, and the taps of each in each slice (taps are sorted by both already).
   struct Unit {
@@ -86,14 +86,14 @@ Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, co
     const size_t before = unit.rows > 1 ? of_four.size() : of_one.size();
     for (const Tap *last = nullptr; tap != end; last = tap++) {
       if (unit.rows == 1) {
-        of_one.push_back({offset(*tap), {tap->value}});
+        of_one.push_back({vector(*tap), {tap->value}});
         continue;
       }
-      if (!last || last->in != tap->in || last->y != tap->y || last->x != tap->x) of_four.push_back({offset(*tap), {}});
+      if (!last || last->in != tap->in || last->y != tap->y || last->x != tap->x) of_four.push_back({vector(*tap), {}});
       of_four.back().value[tap->out - unit.channel] = tap->value;
     }
     while (unit.rows == 1 && (of_one.size() - before) % static_cast<size_t>(chains))
-      of_one.push_back({of_one.back().offset, {0.0f}});
+      of_one.push_back({of_one.back().vector, {0.0f}});
     const size_t after = unit.rows > 1 ? of_four.size() : of_one.size();
     require(after < 4294967295u, "a layer of this many weights is too large", GRANET_UNSUPPORTED);
     return Row{unit.channel, static_cast<uint32_t>(before), static_cast<uint32_t>(after - before), 0};
@@ -128,7 +128,7 @@ Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, co
       // The longest first: the processor foresees where loops end that are as long as the one before.
       std::stable_sort(of_slice.begin(), of_slice.end(),
                        [](const Part &a, const Part &b) { return a.end - a.begin > b.end - b.begin; });
-      Slice made{static_cast<ptrdiff_t>(s * slice * input.channel() * bytes), packed.four.size(), 0, packed.one.size(),
+      Slice made{static_cast<ptrdiff_t>(s * slice * input.channel_bytes()), packed.four.size(), 0, packed.one.size(),
                  0};
       for (const Part &part : of_slice) {
         const Unit &unit = units[part.unit];
@@ -141,12 +141,12 @@ Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, co
     }
     packed.groups.push_back(std::move(group));
   }
-  packed.of_four = aligned<Entry<4>>(of_four.size());
-  packed.of_one = aligned<Entry<1>>(of_one.size());
-  std::copy(of_four.begin(), of_four.end(), packed.of_four.get());
-  std::copy(of_one.begin(), of_one.end(), packed.of_one.get());
-  packed.bytes = static_cast<int64_t>(of_four.size() * sizeof(Entry<4>) + of_one.size() * sizeof(Entry<1>) +
-                                      (packed.four.size() + packed.one.size()) * sizeof(Row));
+  const size_t four_bytes = of_four.size() * kernels.four_bytes, one_bytes = of_one.size() * kernels.one_bytes;
+  packed.of_four = aligned<char>(four_bytes);
+  packed.of_one = aligned<char>(one_bytes);
+  kernels.keep_four(of_four.data(), of_four.size(), packed.of_four.get());
+  kernels.keep_one(of_one.data(), of_one.size(), packed.of_one.get());
+  packed.bytes = static_cast<int64_t>(four_bytes + one_bytes + (packed.four.size() + packed.one.size()) * sizeof(Row));
   return packed;
 }
 

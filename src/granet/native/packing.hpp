@@ -37,15 +37,14 @@ struct Group {
 struct Packed {
   std::vector<Group> groups;
   std::vector<Row> four, one;
-  Aligned<Entry<4>> of_four;
-  Aligned<Entry<1>> of_one;
+  Aligned<char> of_four, of_one; // entries as the kernels keep them
   int64_t bytes = 0;
 };
 
 // `four`: whether output channels are computed four at a time, with the weights that any of them has.
 // Channels are dealt to `shares` groups, each of about as many weights. The entries of single channels are filled up to
 // multiples of `chains` with zeros, which read once more what the last weight does: no number is read that was not.
-Packed pack(std::vector<Tap> taps, int64_t in_channels, int64_t out_channels, const Format &input, bool four,
-            int64_t slice, int shares, int chains);
+Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, int64_t out_channels,
+            const Format &input, bool four, int64_t slice, int shares, int chains);
 
 } // namespace granet

@@ -33,7 +33,8 @@ void check_arrays(const char *name, int64_t given, Pointer arrays, const int64_t
 
 } // namespace
 
-Plan::Plan(int64_t batch, int64_t threads, const char *isa) : kernels_(kernels_named(isa)), graph_(batch, threads) {}
+Plan::Plan(int64_t batch, int64_t threads, int64_t bits, const char *isa)
+    : kernels_(kernels_named(bits, isa)), graph_(batch, threads) {}
 
 Graph &Plan::open() {
   require(!program_, "the plan is finished: nothing can be added", GRANET_STATE);
@@ -51,19 +52,19 @@ void Plan::finish() {
   program_ = std::make_unique<Program>(graph_, kernels_);
 }
 
-Aligned<float> Plan::take() {
+Aligned<char> Plan::take() {
   {
     std::lock_guard<std::mutex> lock(memory_guard_);
     if (!memory_.empty()) {
-      Aligned<float> last = std::move(memory_.back());
+      Aligned<char> last = std::move(memory_.back());
       memory_.pop_back();
       return last;
     }
   }
-  return aligned<float>(static_cast<size_t>(program_->memory)); // zeros: no layer ever reads what was never a number
+  return aligned<char>(static_cast<size_t>(program_->memory)); // zeros: no layer ever reads what was never a number
 }
 
-void Plan::give_back(Aligned<float> memory) {
+void Plan::give_back(Aligned<char> memory) {
   std::lock_guard<std::mutex> lock(memory_guard_);
   memory_.push_back(std::move(memory));
 }
@@ -74,12 +75,12 @@ void Plan::run(int64_t inputs, const float *const *input, const int64_t *input_s
   check_arrays("input", inputs, input, input_sizes, graph_.inputs, graph_);
   check_arrays("output", outputs, output, output_sizes, graph_.outputs, graph_);
   const int64_t chunks = program.chunks();
-  const auto chunk = [&](float *memory, int64_t number, Share share, Barrier *barrier) {
+  const auto chunk = [&](char *memory, int64_t number, Share share, Barrier *barrier) {
     const Frame frame{program, memory, input, output, number * program.chunk, program.valid(number)};
     program.run(frame, share, &Barrier::wait_at, barrier);
   };
   if (program.shares > 1) {
-    Aligned<float> memory = take();
+    Aligned<char> memory = take();
     Barrier barrier(program.shares);
     const bool done = run_on_threads(program.shares, [&](int thread) {
       for (int64_t number = 0; number < chunks; number++)
@@ -91,7 +92,7 @@ void Plan::run(int64_t inputs, const float *const *input, const int64_t *input_s
     return;
   }
   const int threads = static_cast<int>(std::min(program.threads, chunks));
-  std::vector<Aligned<float>> memory;
+  std::vector<Aligned<char>> memory;
   for (int i = 0; i < threads; i++) memory.push_back(take());
   std::atomic<int64_t> next{0};
   const auto work = [&](int thread) {
@@ -113,7 +114,7 @@ std::vector<double> Plan::measure(double seconds, int64_t only) {
   };
   for (int32_t value : graph_.inputs) inputs.push_back(zeros(value));
   for (int32_t value : graph_.outputs) outputs.push_back(zeros(value));
-  Aligned<float> memory = take();
+  Aligned<char> memory = take();
   const Frame frame{program, memory.get(), inputs.data(), outputs.data(), 0, program.valid(0)};
   std::vector<double> least(program.steps.size(), 0.0);
   const double begin = processor_time();
@@ -133,7 +134,7 @@ std::vector<double> Plan::measure(double seconds, int64_t only) {
 
 int64_t Plan::activation_bytes() {
   const Program &program = finished();
-  return program.memory * 4 * (program.shares > 1 ? 1 : std::min(program.threads, program.chunks()));
+  return program.memory * (program.shares > 1 ? 1 : std::min(program.threads, program.chunks()));
 }
 
 } // namespace granet

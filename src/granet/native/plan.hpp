@@ -10,7 +10,7 @@ namespace granet {
 
 class Plan {
 public:
-  Plan(int64_t batch, int64_t threads, const char *isa);
+  Plan(int64_t batch, int64_t threads, int64_t bits, const char *isa);
   Graph &open();          // refused once the plan is finished
   Program &finished();    // refused before
   void finish();
@@ -23,14 +23,14 @@ public:
   std::shared_mutex use; // shared by runs; alone: what changes the plan
 
 private:
-  Aligned<float> take();
-  void give_back(Aligned<float> memory);
+  Aligned<char> take();
+  void give_back(Aligned<char> memory);
 
   const Kernels &kernels_;
   Graph graph_;
   std::unique_ptr<Program> program_;
   std::mutex memory_guard_;
-  std::vector<Aligned<float>> memory_; // of runs that ended
+  std::vector<Aligned<char>> memory_; // of runs that ended
 };
 
 } // namespace granet

@@ -100,13 +100,14 @@ class NativePlan:
     `NativeUnsupported`, and of a call at a wrong time `RuntimeError`.
 
     The native plan lives as long as this object. After `finish`, `run` may be called from several threads at once.
+    With 16 `bits` layers compute in halves of floats, where the processor does so; inputs and outputs are floats.
     """
 
-    def __init__(self, batch: int, threads: int = 1, isa: str | None = None) -> None:
+    def __init__(self, batch: int, threads: int = 1, isa: str | None = None, *, bits: int = 32) -> None:
         self._handle: ctypes.c_uint64 | None = None
         handle = ctypes.c_uint64()
         name = None if isa is None else isa.encode()
-        call("granet_plan_create", _int64(batch), _int64(threads), name, ctypes.byref(handle))
+        call("granet_plan_create", _int64(batch), _int64(threads), _int64(bits), name, ctypes.byref(handle))
         self._handle = handle
         self.batch = int(batch)
         self._inputs: list[int] = []

@@ -4,15 +4,15 @@
 
 namespace granet {
 
-constexpr int64_t most_floats = int64_t{1} << 31; // of a buffer's block: offsets are 32 bits wide
-constexpr int64_t most_memory = int64_t{1} << 33; // of all, in floats
+constexpr int64_t most_numbers = int64_t{1} << 31; // of a buffer's block: positions are 32 bits wide
+constexpr int64_t most_memory = int64_t{1} << 35;  // of all, in bytes
 
-float *Frame::at(int number, int64_t block) const {
+char *Frame::at(int number, int64_t block) const {
   const Buffer &buffer = program.root(number);
   const int64_t size = buffer.shape.size();
-  if (buffer.input >= 0) return const_cast<float *>(inputs[buffer.input]) + (image + block) * size; // is only read
-  if (buffer.output >= 0) return outputs[buffer.output] + (image + block) * size;
-  return memory + buffer.offset + (buffer.kept ? block : 0) * buffer.format.block(buffer.shape);
+  const float *caller = buffer.input >= 0 ? inputs[buffer.input] : buffer.output >= 0 ? outputs[buffer.output] : nullptr;
+  if (caller) return reinterpret_cast<char *>(const_cast<float *>(caller) + (image + block) * size); // inputs are only read
+  return memory + buffer.offset + (buffer.kept ? block : 0) * buffer.format.block_bytes(buffer.shape);
 }
 
 std::string Step::text(const Program &program) const {
@@ -99,16 +99,16 @@ void Program::place() {
   for (Buffer &buffer : buffers)
     if (buffer.same_as < 0 && buffer.input < 0 && buffer.output < 0 && buffer.first >= 0) waiting.push_back(&buffer);
   const auto size = [&](const Buffer &b) {
-    const int64_t floats = b.format.block(b.shape) * (b.kept ? ceil_div(chunk, b.format.images()) : 1);
-    return ceil_div(floats, 16) * 16; // whole cache lines
+    const int64_t bytes = b.format.block_bytes(b.shape) * (b.kept ? ceil_div(chunk, b.format.images()) : 1);
+    return ceil_div(bytes, 64) * 64; // whole cache lines
   };
   for (const Buffer &b : buffers) {
     const double lines = static_cast<double>(b.format.top + b.format.height + b.format.bottom) *
                          static_cast<double>(b.format.row());
     require(lines * static_cast<double>(b.format.lanes) * static_cast<double>(b.shape.channels) <
-                static_cast<double>(most_floats) - 4096,
+                static_cast<double>(most_numbers) - 4096,
             "a value of " + granet::text(b.shape) + " with what surrounds it is too large", GRANET_UNSUPPORTED);
-    require(static_cast<double>(size(b)) < static_cast<double>(most_floats) * 4, "a value is too large for this batch",
+    require(size(b) < most_memory, "a value is too large for this batch",
             GRANET_UNSUPPORTED);
   }
   std::stable_sort(waiting.begin(), waiting.end(), [&](Buffer *a, Buffer *b) { return size(*a) > size(*b); });
@@ -123,8 +123,8 @@ void Program::place() {
     placed.push_back(buffer);
     memory = std::max(memory, buffer->offset + size(*buffer));
   }
-  require(memory <= most_memory, "activations need " + std::to_string(memory * 4) + " bytes, more than " +
-                                     std::to_string(most_memory * 4), GRANET_UNSUPPORTED);
+  require(memory <= most_memory, "activations need " + std::to_string(memory) + " bytes, more than " +
+                                     std::to_string(most_memory), GRANET_UNSUPPORTED);
 }
 
 void Program::run(const Frame &frame, Share share, void (*wait)(void *), void *barrier) const {

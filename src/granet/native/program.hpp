@@ -15,7 +15,7 @@ struct Buffer {
   int same_as = -1;            // the buffer whose memory this one is
   int first = -1, last = -1;   // steps between which it is needed
   bool kept = false;           // for all images of a chunk: made and read in different segments
-  int64_t offset = 0;          // floats
+  int64_t offset = 0;          // bytes
 };
 
 // Which part of a step is to be done: one thread's.
@@ -30,11 +30,13 @@ class Program;
 // Where a run's numbers are: those of a chunk of images, from `image` on.
 struct Frame {
   const Program &program;
-  float *memory;
+  char *memory;
   const float *const *inputs;
   float *const *outputs;
   int64_t image, valid;
-  float *at(int buffer, int64_t block) const;
+  char *at(int buffer, int64_t block) const;
+  // Of a buffer without tiles.
+  float *floats(int buffer, int64_t block) const { return reinterpret_cast<float *>(at(buffer, block)); }
 };
 
 class Step {
@@ -75,7 +77,7 @@ public:
   const int64_t batch, threads;
   int64_t chunk = 1;   // images that are computed together
   int shares = 1;      // how many threads compute a chunk
-  int64_t memory = 0;  // floats, of a chunk
+  int64_t memory = 0;  // bytes, of a chunk
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<Segment> segments;

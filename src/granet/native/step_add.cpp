@@ -17,27 +17,34 @@ public:
   void run(const Frame &frame, int64_t block, Share share) const override {
     const Program &program = frame.program;
     const Buffer &out = program.buffers[static_cast<size_t>(output)];
+    const int64_t begin = share.begin(out.shape.channels), end = share.end(out.shape.channels);
+    if (out.format.flat()) return add_floats(frame, block, begin * out.format.channel(), end * out.format.channel());
     const Format &to = out.format, &one = program.buffers[static_cast<size_t>(input)].format;
     const Format &two = alone_ ? one : program.buffers[static_cast<size_t>(other)].format;
-    const float *left = frame.at(input, block), *right = alone_ ? nullptr : frame.at(other, block);
-    float *sum = frame.at(output, block);
-    const int lanes = to.lanes;
-    for (int64_t c = share.begin(out.shape.channels); c < share.end(out.shape.channels); c++)
+    const char *left = frame.at(input, block), *right = alone_ ? nullptr : frame.at(other, block);
+    char *sum = frame.at(output, block);
+    const int64_t vector = to.vector_bytes();
+    for (int64_t c = begin; c < end; c++)
       for (int64_t y = 0; y < to.height; y++)
-        program.kernels.add(left + (c * one.channel() + one.line(y, 0)) * lanes,
-                            right ? right + (c * two.channel() + two.line(y, 0)) * lanes : nullptr,
-                            sum + (c * to.channel() + to.line(y, 0)) * lanes, static_cast<size_t>(to.width * lanes),
-                            relu_);
-    const int64_t begin = share.begin(out.shape.channels), end = share.end(out.shape.channels);
-    if (!patches_.list.empty())
-      program.kernels.patch({sum + begin * to.channel() * lanes, static_cast<size_t>(end - begin), to.channel(),
-                             patches_.list.data(), patches_.list.size(), patches_.permutations.get(),
-                             patches_.masks.get()});
+        program.kernels.add(left + c * one.channel_bytes() + one.line(y, 0) * vector,
+                            right ? right + c * two.channel_bytes() + two.line(y, 0) * vector : nullptr,
+                            sum + c * to.channel_bytes() + to.line(y, 0) * vector, static_cast<size_t>(to.width), relu_);
+    char *made = sum + begin * to.channel_bytes();
+    patches_.run(program.kernels, made, to.channel(), made, to.channel(), end - begin);
   }
 
 private:
+  void add_floats(const Frame &frame, int64_t block, int64_t begin, int64_t end) const {
+    const float *left = frame.floats(input, block), *right = alone_ ? nullptr : frame.floats(other, block);
+    float *to = frame.floats(output, block);
+    for (int64_t i = begin; i < end; i++) {
+      const float sum = right ? left[i] + right[i] : left[i];
+      to[i] = relu_ && sum < 0 ? 0.0f : sum;
+    }
+  }
+
   bool relu_, alone_;
-  Patches patches_;
+  Moves patches_;
 };
 
 } // namespace

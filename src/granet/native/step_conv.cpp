@@ -54,7 +54,7 @@ public:
           if (full && std::find(tiles.begin(), tiles.end(), even) == tiles.end()) tiles.push_back(even);
         }
       for (auto [h, w] : tiles)
-        for (int64_t slice : slices()) all.push_back({rows, h, w, static_cast<int32_t>(slice)});
+        for (int64_t slice : slices(program)) all.push_back({rows, h, w, static_cast<int32_t>(slice)});
     }
     return all;
   }
@@ -70,7 +70,7 @@ public:
                                                          std::to_string(in.shape.channels) + " channels: too small");
     int chained = 1;
     std::vector<Block> blocks = blocks_for(program, asked, chained);
-    Packed packed = pack(taps_, in.shape.channels, out.shape.channels, in.format, asked.rows == 4, asked.slice,
+    Packed packed = pack(program.kernels, taps_, in.shape.channels, out.shape.channels, in.format, asked.rows == 4, asked.slice,
                          program.shares, chained);
     packed_ = std::move(packed);
     blocks_ = std::move(blocks);
@@ -80,22 +80,22 @@ public:
   void run(const Frame &frame, int64_t block, Share share) const override {
     const Program &program = frame.program;
     const Buffer &in = program.buffers[static_cast<size_t>(input)], &out = program.buffers[static_cast<size_t>(output)];
-    const int64_t bytes = int64_t{4} * out.format.lanes;
-    const auto *from = reinterpret_cast<const char *>(frame.at(input, block));
-    auto *to = reinterpret_cast<char *>(frame.at(output, block));
+    const int64_t bytes = out.format.vector_bytes();
+    const char *from = frame.at(input, block);
+    char *to = frame.at(output, block);
     const char *plus = nullptr;
     ConvArguments a{};
     a.bias = conv_->bias.data();
     a.input_row = in.format.row() * bytes * stride_h();
     a.output_row = out.format.row() * bytes;
-    a.output_channel = out.format.channel() * bytes;
+    a.output_channel = out.format.channel_bytes();
     a.input_step = bytes * stride_w();
     a.relu = relu_;
     if (other >= 0) {
       const Format &format = program.buffers[static_cast<size_t>(other)].format;
-      plus = reinterpret_cast<const char *>(frame.at(other, block));
+      plus = frame.at(other, block);
       a.residual_row = format.row() * bytes;
-      a.residual_channel = format.channel() * bytes;
+      a.residual_channel = format.channel_bytes();
     }
     for (auto g = static_cast<size_t>(share.index); g < packed_.groups.size(); g += static_cast<size_t>(share.count)) {
       const Group &group = packed_.groups[g];
@@ -118,10 +118,10 @@ public:
           }
         }
       }
-      if (patches_.list.empty()) continue;
-      for (uint32_t channel : group.channels)
-        program.kernels.patch({reinterpret_cast<float *>(to + a.output_channel * channel), 1, 0, patches_.list.data(),
-                               patches_.list.size(), patches_.permutations.get(), patches_.masks.get()});
+      for (uint32_t channel : group.channels) {
+        char *made = to + a.output_channel * channel;
+        patches_.run(program.kernels, made, 0, made, 0, 1);
+      }
     }
   }
 
@@ -146,10 +146,25 @@ private:
 
   static int evenly(int64_t size, int64_t most) { return static_cast<int>(ceil_div(size, ceil_div(size, most))); }
 
-  std::vector<int64_t> slices() const {
+  // How many weights an output channel has in one input channel, on average.
+  double of_a_channel() const {
+    return static_cast<double>(taps_.size()) * static_cast<double>(conv_->groups) /
+           static_cast<double>(conv_->in_channels) / static_cast<double>(conv_->out_channels);
+  }
+
+  // What entries can say, and, of halves, what sums stay exact in: their errors grow with the number of additions.
+  int64_t largest_slice(const Program &program) const {
+    const double additions = program.kernels.bytes == 2 ? 128 : 1e9;
+    const double exact = additions / std::max(of_a_channel(), 1e-6);
+    const int64_t held = program.kernels.most_vectors / program.buffers[static_cast<size_t>(input)].format.channel();
+    return std::clamp(std::min(held, static_cast<int64_t>(exact)), int64_t{1}, conv_->in_channels);
+  }
+
+  std::vector<int64_t> slices(const Program &program) const {
     std::vector<int64_t> all;
-    for (int64_t slice = 8; slice < conv_->in_channels; slice *= 2) all.push_back(slice);
-    all.push_back(conv_->in_channels);
+    const int64_t largest = largest_slice(program);
+    for (int64_t slice = 8; slice < largest; slice *= 2) all.push_back(slice);
+    all.push_back(largest);
     return all;
   }
 
@@ -177,12 +192,10 @@ private:
     }
     // As many channels as stay in the first cache, but enough that rows are not short.
     const int64_t window_h = best.tile_h * stride_h() + conv_->kernel_h - 1, window_w = best.tile_w * stride_w() + conv_->kernel_w - 1;
-    const int64_t cached = std::max<int64_t>(1, 24576 / (window_h * window_w * in.format.lanes * 4));
-    const double a_channel = static_cast<double>(taps_.size()) / static_cast<double>(conv_->in_channels) /
-                             static_cast<double>(conv_->out_channels) * static_cast<double>(conv_->groups);
-    const int64_t enough = a_channel > 0 ? static_cast<int64_t>(std::min(1e6, 16 / a_channel)) : conv_->in_channels;
+    const int64_t cached = std::max<int64_t>(1, 24576 / (window_h * window_w * in.format.vector_bytes()));
+    const int64_t enough = taps_.empty() ? conv_->in_channels : static_cast<int64_t>(std::min(1e6, 16 / of_a_channel()));
     const int64_t slice = std::max({cached, enough, ceil_div(conv_->in_channels, 60000)});
-    const int64_t parts = ceil_div(conv_->in_channels, std::min(slice, conv_->in_channels));
+    const int64_t parts = ceil_div(conv_->in_channels, std::min(slice, largest_slice(program)));
     best.slice = static_cast<int32_t>(ceil_div(conv_->in_channels, parts));
     return best;
   }
@@ -192,7 +205,7 @@ private:
     const Format &in = program.buffers[static_cast<size_t>(input)].format,
                  &out = program.buffers[static_cast<size_t>(output)].format;
     const Format &residual = other < 0 ? out : program.buffers[static_cast<size_t>(other)].format;
-    const int64_t bytes = int64_t{4} * out.lanes;
+    const int64_t bytes = out.vector_bytes();
     std::vector<Block> blocks;
     const int64_t down = ceil_div(plane.height, choice.tile_h), across = ceil_div(plane.width, choice.tile_w);
     require(down * across <= int64_t{1} << 24, "this many blocks are too many", GRANET_UNSUPPORTED);
@@ -227,7 +240,7 @@ private:
   bool relu_;
   int64_t outputs_ = 0;
   std::vector<Tap> taps_;
-  Patches patches_;
+  Moves patches_;
   granet_choice choice_{};
   Packed packed_;
   std::vector<Block> blocks_;

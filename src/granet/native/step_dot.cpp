@@ -25,10 +25,10 @@ public:
   int64_t bytes() const override { return weights() * 8 + static_cast<int64_t>(starts_.size() * 8); }
 
   void run(const Frame &frame, int64_t block, Share share) const override {
-    const float *x = frame.at(input, block), *plus = other >= 0 ? frame.at(other, block) : nullptr;
+    const float *x = frame.floats(input, block), *plus = other >= 0 ? frame.floats(other, block) : nullptr;
     const float *weight = conv_->values.data();
     const uint32_t *column = columns_.data();
-    float *y = frame.at(output, block);
+    float *y = frame.floats(output, block);
     for (int64_t row = share.begin(conv_->out_channels); row < share.end(conv_->out_channels); row++) {
       const auto r = static_cast<size_t>(row);
       const size_t end = starts_[r + 1];

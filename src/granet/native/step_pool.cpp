@@ -3,8 +3,6 @@
 #include "program.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 namespace granet {
 namespace {
@@ -63,7 +61,7 @@ public:
                                                                             : std::max(1, read[lane])));
       }
     scales_ = aligned_copy(scales);
-    masks_ = aligned_copy(masks.values);
+    masks_ = masks.kept(in.format.bytes);
   }
 
   void run(const Frame &frame, int64_t block, Share share) const override {
@@ -71,22 +69,21 @@ public:
     const Buffer &in = program.buffers[static_cast<size_t>(input)], &out = program.buffers[static_cast<size_t>(output)];
     const int64_t begin = share.begin(out.shape.channels), end = share.end(out.shape.channels);
     const int64_t in_step = in.format.channel(), out_step = out.format.channel();
-    float *to = frame.at(output, block) + begin * out_step * out.format.lanes;
-    program.kernels.pool({frame.at(input, block) + begin * in_step * in.format.lanes, to,
+    char *to = frame.at(output, block) + begin * out.format.channel_bytes();
+    program.kernels.pool({frame.at(input, block) + begin * in.format.channel_bytes(), to,
                           static_cast<size_t>(end - begin), in_step, out_step, to_.data(), taps_.data(), to_.size(),
                           static_cast<size_t>(pool_.kernel_h * pool_.kernel_w), masks_.get(),
                           pool_.kind == GRANET_POOL_AVERAGE ? scales_.get() : nullptr});
-    program.kernels.patch({to, static_cast<size_t>(end - begin), out_step, patches_.list.data(), patches_.list.size(),
-                           patches_.permutations.get(), patches_.masks.get()});
+    patches_.run(program.kernels, to, out_step, to, out_step, end - begin);
   }
 
 private:
   Pool pool_;
-  Patches patches_;
+  Moves patches_;
   std::vector<uint32_t> to_;
   std::vector<PoolTap> taps_;
   Aligned<float> scales_;
-  Aligned<int32_t> masks_;
+  Aligned<char> masks_;
 };
 
 class GlobalPoolStep final : public Step {
@@ -94,38 +91,42 @@ public:
   explicit GlobalPoolStep(const Node &node) : mean_(node.pool.kind == GRANET_POOL_AVERAGE) {}
   const char *kind() const override { return mean_ ? "global mean" : "global maximum"; }
 
+  void prepare(const Program &program) override {
+    const Buffer &in = program.buffers[static_cast<size_t>(input)];
+    const Format &f = in.format;
+    LaneTable masks(f.lanes);
+    std::vector<int32_t> mask(static_cast<size_t>(f.lanes));
+    for (int64_t y = 0; y < f.height; y++)
+      for (int64_t x = 0; x < f.width; x++) {
+        bool whole = true;
+        for (int lane = 0; lane < f.lanes; lane++) {
+          Place place;
+          const bool inside = find(f, in.shape, y, x, lane, place);
+          mask[static_cast<size_t>(lane)] = inside ? -1 : 0;
+          whole = whole && inside;
+        }
+        taps_.push_back({static_cast<uint32_t>(f.line(y, x)), whole ? -1 : static_cast<int32_t>(masks.add(mask))});
+      }
+    masks_ = masks.kept(f.bytes);
+  }
+
   void run(const Frame &frame, int64_t block, Share share) const override {
     const Program &program = frame.program;
     const Buffer &in = program.buffers[static_cast<size_t>(input)];
     const Format &f = in.format;
     const int64_t images = std::min<int64_t>(f.images(), frame.valid - block * f.images());
-    const int tiles = f.grid_h * f.grid_w;
-    for (int64_t c = share.begin(in.shape.channels); c < share.end(in.shape.channels); c++) {
-      const float *from = frame.at(input, block) + c * f.channel() * f.lanes;
-      for (int64_t n = 0; n < images; n++) {
-        float total = mean_ ? 0.0f : -std::numeric_limits<float>::infinity();
-        for (int tile = 0; tile < tiles; tile++) {
-          const int64_t lane = n * tiles + tile;
-          const int64_t rows = std::min(f.height, in.shape.height - tile / f.grid_w * f.height);
-          const int64_t columns = std::min(f.width, in.shape.width - tile % f.grid_w * f.width);
-          float sum = total;
-          if (mean_) sum = 0;
-          for (int64_t y = 0; y < rows; y++)
-            for (int64_t x = 0; x < columns; x++) {
-              const float value = from[f.line(y, x) * f.lanes + lane];
-              if (mean_) sum += value;
-              else if (!(sum >= value) && sum == sum) sum = value; // NaN stays
-            }
-          total = mean_ ? total + sum : sum;
-        }
-        if (mean_) total /= static_cast<float>(in.shape.height * in.shape.width);
-        frame.at(output, block * f.images() + n)[c] = total;
-      }
-    }
+    const int64_t begin = share.begin(in.shape.channels), end = share.end(in.shape.channels);
+    program.kernels.reduce({frame.at(input, block) + begin * f.channel_bytes(),
+                            frame.floats(output, block * f.images()) + begin, static_cast<size_t>(end - begin),
+                            f.channel(), in.shape.channels, taps_.data(), taps_.size(), masks_.get(),
+                            static_cast<int>(images), f.grid_h * f.grid_w,
+                            mean_ ? 1.0f / static_cast<float>(in.shape.height * in.shape.width) : 0.0f});
   }
 
 private:
   bool mean_;
+  std::vector<PoolTap> taps_;
+  Aligned<char> masks_;
 };
 
 } // namespace

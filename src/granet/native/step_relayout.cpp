@@ -13,8 +13,8 @@ public:
   const char *kind() const override { return "layout"; }
   int64_t bytes() const override {
     size_t all = 0;
-    for (const auto *tables : {&whole_, &last_})
-      for (const auto &table : *tables) all += table.size() * 4;
+    for (const auto *ways : {&whole_, &last_})
+      for (const Way &way : *ways) all += way.table.size() * 4 + way.moves.list.size() * sizeof(Move);
     return static_cast<int64_t>(all);
   }
 
@@ -24,36 +24,46 @@ public:
     if (same_) return;
     const int from = in.format.images(), to = out.format.images();
     period_ = std::max(1, from / to);
-    whole_ = tables(in, out, to);
+    whole_ = ways(in, out, to);
     const auto valid = static_cast<int>(program.valid(program.chunks() - 1) % to);
-    if (valid) last_ = tables(in, out, valid);
+    if (valid) last_ = ways(in, out, valid);
   }
 
   void run(const Frame &frame, int64_t block, Share share) const override {
     const Program &program = frame.program;
     const Buffer &in = program.buffers[static_cast<size_t>(input)], &out = program.buffers[static_cast<size_t>(output)];
     const int64_t images = out.format.images(), first = block / period_ * period_ * images;
-    const float *from = frame.at(input, first / in.format.images());
-    float *to = frame.at(output, block);
     const int64_t channels = out.shape.channels, begin = share.begin(channels), end = share.end(channels);
+    const int64_t in_step = in.format.channel_bytes(), out_step = out.format.channel_bytes();
+    const char *from = frame.at(input, first / in.format.images()) + begin * in_step;
+    char *to = frame.at(output, block) + begin * out_step;
     if (same_) {
-      const int64_t step = in.format.channel() * in.format.lanes;
-      std::memcpy(to + begin * step, from + begin * step, static_cast<size_t>((end - begin) * step) * sizeof(float));
+      std::memcpy(to, from, static_cast<size_t>((end - begin) * out_step));
       return;
     }
     const bool partial = !last_.empty() && frame.valid - block * images < images;
-    const auto &table = (partial ? last_ : whole_)[static_cast<size_t>(block % period_)];
-    const int64_t in_step = in.format.channel() * in.format.lanes, out_step = out.format.channel() * out.format.lanes;
-    for (int64_t c = begin; c < end; c++)
-      program.kernels.gather(from + c * in_step, to + c * out_step, table.data(), table.size());
+    const Way &way = (partial ? last_ : whole_)[static_cast<size_t>(block % period_)];
+    way.moves.run(program.kernels, from, in.format.channel(), to, out.format.channel(), end - begin);
+    if (way.table.empty()) return;
+    for (int64_t c = begin; c < end; c++, from += in_step, to += out_step)
+      if (in.format.flat())
+        program.kernels.take(reinterpret_cast<const float *>(from), to, way.table.data(), way.table.size());
+      else
+        program.kernels.give(from, reinterpret_cast<float *>(to), way.table.data(), way.table.size());
   }
 
 private:
-  // For each block of a period, where every number of a channel comes from.
-  std::vector<std::vector<int32_t>> tables(const Buffer &in, const Buffer &out, int valid) const {
+  // Where every number of a channel comes from; between tiles, how its vectors are made of others.
+  struct Way {
+    std::vector<int32_t> table;
+    Moves moves;
+  };
+
+  // For each block of a period.
+  std::vector<Way> ways(const Buffer &in, const Buffer &out, int valid) const {
     const Format &f = out.format;
-    const int64_t of_block = in.format.block(in.shape);
-    std::vector<std::vector<int32_t>> all;
+    const int64_t of_block = in.format.block_bytes(in.shape) / in.format.bytes;
+    std::vector<Way> all;
     for (int block = 0; block < period_; block++) {
       std::vector<int32_t> table(static_cast<size_t>(f.lines() * f.lanes), -1);
       for (int64_t y = -f.top; y < f.height + f.bottom; y++)
@@ -67,15 +77,47 @@ private:
             require(index <= INT32_MAX, "a value is too large for this batch", GRANET_UNSUPPORTED);
             table[static_cast<size_t>(f.line(y, x) * f.lanes + lane)] = static_cast<int32_t>(index);
           }
-      all.push_back(std::move(table));
+      Way way;
+      if (in.format.flat() || f.flat()) way.table = std::move(table);
+      else way.moves = moves_of(table, f);
+      all.push_back(std::move(way));
     }
     return all;
+  }
+
+  // A vector that is read is read once: all lanes that come from it are moved together.
+  static Moves moves_of(const std::vector<int32_t> &table, const Format &f) {
+    const auto lanes = static_cast<size_t>(f.lanes);
+    Moves made;
+    LaneTable moved(f.lanes), kept(f.lanes);
+    for (size_t line = 0; line < table.size() / lanes; line++) {
+      const int32_t *from = table.data() + line * lanes;
+      std::vector<int32_t> sources;
+      for (size_t lane = 0; lane < lanes; lane++)
+        if (from[lane] >= 0) sources.push_back(from[lane] / f.lanes);
+      std::sort(sources.begin(), sources.end());
+      sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
+      if (sources.empty()) sources.push_back(0); // of which nothing is kept
+      for (int32_t source : sources) {
+        std::vector<int32_t> lane_of(lanes, 0), mask(lanes, 0);
+        for (size_t lane = 0; lane < lanes; lane++)
+          if (from[lane] >= 0 && from[lane] / f.lanes == source) {
+            lane_of[lane] = from[lane] % f.lanes;
+            mask[lane] = -1;
+          }
+        made.list.push_back({static_cast<uint32_t>(line), static_cast<uint32_t>(source), moved.add(lane_of),
+                             kept.add(mask), source != sources.front()});
+      }
+    }
+    made.permutations = moved.kept(f.bytes);
+    made.masks = kept.kept(f.bytes);
+    return made;
   }
 
   int64_t step_h_, step_w_;
   bool same_ = false;
   int period_ = 1;
-  std::vector<std::vector<int32_t>> whole_, last_;
+  std::vector<Way> whole_, last_;
 };
 
 } // namespace
