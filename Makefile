@@ -36,7 +36,7 @@ clean:
 
 $(VENV)/installed-train: EXTRAS := cli,plots
 $(VENV)/installed-test: EXTRAS := dev,cli,plots,data
-$(VENV)/installed-slow: EXTRAS := dev,cli,plots,data,tensorboard,wandb,mlflow
+$(VENV)/installed-slow: EXTRAS := dev,cli,plots,data,deploy,tensorboard,wandb,mlflow
 
 # Installs again, into the same environment, when the project's requirements or the choice of torch changed.
 $(VENV)/installed-train $(VENV)/installed-test $(VENV)/installed-slow: pyproject.toml constraints.txt $(VENV)/torch-choice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from granet.deploy.engines import _SECONDS, ENGINES, TOLERANCE
 from granet.deploy.measured import DEFAULT_FOLDER, FOLDER_VARIABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
-(CODE,) = re.findall(r"```python\n(.*?)```", PAGE.split("## Runtime")[1], re.DOTALL)
+CODE, EXPORTS = re.findall(r"```python\n(.*?)```", PAGE.split("## Runtime")[1], re.DOTALL)
 
 
 def test_the_code_compiles_saves_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,6 +29,17 @@ def test_the_code_compiles_saves_and_loads(tmp_path: Path, monkeypatch: pytest.M
     expected = model.eval()(images)
     assert torch.allclose(names["outputs"], expected, atol=1e-5)
     assert torch.allclose(names["fast"](images), expected, atol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime", "openvino"))), reason="needs granet[deploy]"
+)
+def test_the_code_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, images = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), torch.randn(2, 3, 8, 8)
+    exec(EXPORTS, {"granet": granet, "model": model, "images": images})
+    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.xml", "model.bin", "model.pt2"}
 
 
 def test_engines_and_limits_are_those_of_the_code() -> None:

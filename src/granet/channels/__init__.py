@@ -4,7 +4,7 @@ from granet.channels.constants import find_constants
 from granet.channels.coupling import Coupling, Read, couple
 from granet.channels.exported import Exported, export
 from granet.channels.lifted import lift
-from granet.channels.program import program_of
+from granet.channels.program import aside, program_of
 from granet.channels.silence import Flow
 from granet.channels.traced import trace_channels
 
@@ -13,6 +13,7 @@ __all__ = [
     "Exported",
     "Flow",
     "Read",
+    "aside",
     "couple",
     "export",
     "find_constants",

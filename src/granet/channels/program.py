@@ -43,7 +43,7 @@ def program_of(
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a stranger's forward may raise anything
-            why = f"{operator_in(error, said.getvalue())}{first_line(error)}{_where(error)}"
+            why = f"{_operator(error, said.getvalue())}{first_line(error)}{_where(error)}"
             raise ValueError(f"model: {type(model).__name__} cannot be exported: {why}") from error
 
 
@@ -83,7 +83,7 @@ def aside() -> Iterator[io.StringIO]:
         log.setLevel(level)
 
 
-def operator_in(error: BaseException, said: str) -> str:
+def _operator(error: BaseException, said: str) -> str:
     """The operator that it failed at, as far as the message or the operators before it tell."""
     found = re.findall(r"torch\.ops\.(\w+\.\w+\.\w+)", f"{said}\n{error}")
     return f"at {found[-1]}: " if found else ""
