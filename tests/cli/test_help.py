@@ -26,7 +26,7 @@ def test_options_are_described_in_one_line_of_source() -> None:
     assert not broken
 
 
-COMMANDS = ("train", "sweep", "plasticity", "report", "methods", "pretrained", "flops", "data", "bench")
+COMMANDS = ("train", "sweep", "plasticity", "report", "methods", "pretrained", "flops", "data", "bench", "export")
 
 
 @pytest.mark.parametrize(

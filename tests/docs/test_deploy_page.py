@@ -16,7 +16,7 @@ from granet.deploy.engines import _SECONDS, ENGINES, TOLERANCE
 from granet.deploy.measured import DEFAULT_FOLDER, FOLDER_VARIABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
-CODE, EXPORTS = re.findall(r"```python\n(.*?)```", PAGE.split("## Runtime")[1], re.DOTALL)
+CODE, EXPORTS, SEMI_STRUCTURED = re.findall(r"```python\n(.*?)```", PAGE.split("## Runtime")[1], re.DOTALL)
 
 
 def test_the_code_compiles_saves_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +40,12 @@ def test_the_code_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     model, images = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), torch.randn(2, 3, 8, 8)
     exec(EXPORTS, {"granet": granet, "model": model, "images": images})
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.xml", "model.bin", "model.pt2"}
+
+
+def test_the_call_for_2_to_4_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match="NVIDIA GPU"):
+        exec(SEMI_STRUCTURED, {"granet": granet, "torch": torch, "model": nn.Linear(8, 8), "images": torch.randn(2, 8)})
 
 
 def test_engines_and_limits_are_those_of_the_code() -> None:

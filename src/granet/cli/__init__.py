@@ -13,6 +13,7 @@ def _parse(name: str, arguments: Sequence[str]) -> Command:
     from granet.cli.arguments import parse_one_of
     from granet.cli.bench import Bench
     from granet.cli.data import Data
+    from granet.cli.export import Export
     from granet.cli.flops import Flops
     from granet.cli.methods import Methods
     from granet.cli.plasticity import Plasticity
@@ -30,6 +31,7 @@ def _parse(name: str, arguments: Sequence[str]) -> Command:
         "pretrained": PretrainedNetworks,
         "flops": Flops,
         "bench": Bench,
+        "export": Export,
         "data": Data,
     }
     told = "Sparse training for PyTorch. `granet --version` prints the version."

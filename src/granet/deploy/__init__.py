@@ -11,8 +11,22 @@ from granet.deploy.compiled import Compiled
 from granet.deploy.compiling import compile
 from granet.deploy.onnx_file import to_onnx
 from granet.deploy.openvino_file import to_openvino
+from granet.deploy.runtime_file import to_runtime
 from granet.deploy.saved import load, save
+from granet.deploy.semi_structured import SemiStructured, to_semi_structured
 from granet.deploy.torch_file import to_torch
 from granet.deploy.written import Written
 
-__all__ = ["Compiled", "Written", "compile", "load", "save", "to_onnx", "to_openvino", "to_torch"]
+__all__ = [
+    "Compiled",
+    "SemiStructured",
+    "Written",
+    "compile",
+    "load",
+    "save",
+    "to_onnx",
+    "to_openvino",
+    "to_runtime",
+    "to_semi_structured",
+    "to_torch",
+]

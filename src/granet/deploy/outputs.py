@@ -28,25 +28,28 @@ class Outputs:
     """What a model puts out in eval mode, kept to compare others with."""
 
     def __init__(self, model: nn.Module, example: Any, any_batch: bool = True) -> None:
-        self._cases: list[tuple[Any, list[Tensor]]] = [(example, _run(model, example))]
+        self._cases: list[tuple[Any, list[Tensor]]] = [(example, outputs_of(model, example))]
         other = _other(example)
         both = twice(example, other) if any_batch else None
         for inputs in (other,) if both is None else (other, both):
             try:
-                self._cases.append((inputs, _run(model, inputs)))
+                self._cases.append((inputs, outputs_of(model, inputs)))
             except Exception:  # it takes no such batch, or no such values
                 continue
 
     def differ(self, model: nn.Module) -> str | None:
         """What is different with this model, if something is."""
         try:
-            self.difference(partial(_run, model))
+            self.difference(partial(outputs_of, model))
         except Different as what:
             return str(what)
         return None
 
-    def difference(self, run: Run) -> float:
-        """The largest difference, as a share of the largest output; Different if it is more than that of rounding."""
+    def difference(self, run: Run, rounded: torch.dtype | None = None) -> float:
+        """The largest difference, as a share of the largest output; Different if it is more than that of rounding.
+
+        What ``run`` computes with may be ``rounded`` further than the outputs.
+        """
         largest = 0.0
         for inputs, expected in self._cases:
             try:
@@ -56,11 +59,12 @@ class Outputs:
             if list(map(_kind, found)) != list(map(_kind, expected)):
                 raise Different("its outputs have other shapes or types")
             for one, other in zip(found, expected, strict=True):
-                largest = max(largest, _difference(one, other))
+                largest = max(largest, _difference(one, other, rounded or other.dtype))
         return largest
 
 
-def _run(model: nn.Module, inputs: Any) -> list[Tensor]:
+def outputs_of(model: nn.Module, inputs: Any) -> list[Tensor]:
+    """The tensors among them, in eval mode, without a trace."""
     positional, named = arguments(inputs)
     with undisturbed(model, [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]):
         outputs = model(*positional, **named)
@@ -88,11 +92,11 @@ def twice(example: Any, other: Any) -> Any:
     return tree_map_only(Tensor, lambda _: next(both), example)
 
 
-def _difference(one: Tensor, other: Tensor) -> float:
+def _difference(one: Tensor, other: Tensor, rounded: torch.dtype) -> float:
     if torch.equal(one, other):
         return 0.0
     error, scale = float((one.double() - other.double()).abs().max()), float(other.double().abs().max())
-    tolerance = _TOLERANCE.get(other.dtype, 1e-4 if other.is_floating_point() else 0)
+    tolerance = _TOLERANCE.get(rounded, 1e-4) if other.is_floating_point() else 0
     if other.is_cuda and other.dtype == torch.float32:
         tolerance = 1e-2  # convolutions take 10 bits of each number there
     if not error <= tolerance * scale:  # nor if it is not a number

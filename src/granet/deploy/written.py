@@ -28,9 +28,9 @@ class Written:
     size: int
     """In bytes."""
     weights: int
-    """The elements of its parameters."""
+    """The elements of the parameters in it."""
     zeros: int
-    """How many of them are zero, counted in the file."""
+    """How many of them are zero, counted there."""
     difference: float
     """The largest between its outputs and PyTorch's, as a share of the largest output."""
     any_batch: bool
