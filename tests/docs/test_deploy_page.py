@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import granet
-from granet.deploy.engines import _SECONDS, ENGINES, TOLERANCE
+from granet.deploy.engines import _SECONDS, ENGINES, HALVES, TOLERANCE
+from granet.deploy.halves import LARGEST_ERROR, LARGEST_SUM
 from granet.deploy.measured import DEFAULT_FOLDER, FOLDER_VARIABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -52,5 +53,8 @@ def test_engines_and_limits_are_those_of_the_code() -> None:
     assert re.findall(r"^\| `(\w+)` \|", PAGE.split("### What runs where")[1], re.MULTILINE) == list(ENGINES)
     assert f"for {_SECONDS} s each" in PAGE
     assert TOLERANCE == 1e-4 and "by more than 1e-4 is not used" in PAGE
+    assert f"reach {LARGEST_SUM:.0f} together" in PAGE
+    assert LARGEST_ERROR == 5e-3 and "by 5e-3 (root mean square" in PAGE
+    assert all(f"`{name}`" in PAGE for name in HALVES)
     assert f"`{DEFAULT_FOLDER}`" in PAGE and f"`{FOLDER_VARIABLE}`" in PAGE
     assert inspect.signature(granet.deploy.load).parameters["memory"].default == 4 << 30

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
 from granet.deploy.compiled import Engine
+from granet.deploy.halves import Inputs, check_halves, random_inputs
 from granet.deploy.interpret import Interpreter
 from granet.deploy.measured import Measured
 from granet.deploy.native_engine import Native
@@ -27,6 +28,12 @@ ENGINES: dict[str, Callable[[Plan, int], Engine]] = {
     "torch": lambda plan, threads: Interpreter(plan),
 }
 """From the one that is taken where nothing was measured to the one that can run everything."""
+HALVES: dict[str, Callable[[Plan, int], Engine]] = {
+    "native float16": partial(Native, bits=16),
+    "openvino float16": partial(OpenVINO, bits=16),
+}
+"""In 16 bits, where the processor computes so: the first word is which engine of those above it is."""
+DTYPES = (torch.float32, torch.float16)
 TOLERANCE = 1e-4
 """How far an output may be from PyTorch's, as a share of the largest element."""
 _SECONDS = 0.3
@@ -52,39 +59,68 @@ def check_engine(engine: str | None) -> None:
         raise ValueError(f"engine={engine!r}: must be one of {', '.join(ENGINES)}")
 
 
-def engine_for(plan: Plan, threads: int, engine: str | None, *, measure: bool) -> tuple[str, Engine]:
+def check_dtype(dtype: torch.dtype) -> None:
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype={dtype!r}: must be one of {', '.join(map(str, DTYPES))}")
+
+
+def engine_for(
+    plan: Plan,
+    threads: int,
+    engine: str | None,
+    *,
+    measure: bool,
+    dtype: torch.dtype = torch.float32,
+    examples: Sequence[Inputs] = (),
+) -> tuple[str, Engine]:
     """The engine of that name, or the one that is known to be the fastest, or else is measured to be.
 
-    Where nothing is known and nothing may be measured, it is the first that can run the plan.
+    Where nothing is known and nothing may be measured, it is the first that can run the plan. Those that compute in 16
+    bits are asked if `dtype` is `torch.float16`, and checked on the examples and on random inputs.
     """
+    makers = ENGINES if dtype is torch.float32 else HALVES | ENGINES
+    if engine is not None:
+        makers = {name: make for name, make in makers.items() if name.split()[0] == engine}
+    refusal = None
     with Measured() as measured:
-        if (known := engine or measured.engine(plan, threads)) in ENGINES:
-            assert known is not None
-            try:
-                return known, _made(known, plan, threads, measured, measure)
-            except Unsupported as error:
-                if engine is not None:
-                    raise ValueError(f"engine={engine!r}: {error}") from error
+        known = measured.engine(plan, threads, dtype)
+        if engine is None and known in makers:
+            makers = {known: makers[known]} | makers
         built = {}
-        for name in ENGINES:
-            with suppress(Unsupported):
-                built[name] = _made(name, plan, threads, measured, measure)
-            if built and not measure:
+        for name, make in makers.items():
+            try:
+                built[name] = _made(make, plan, threads, measured, measure)
+                if name in HALVES:
+                    _check_halves(name, built, plan, examples)
+            except Unsupported as error:
+                refusal = error
+            if name in built and (name == known or engine is not None or not measure):
                 return name, built[name]
+        if refusal is not None and not built:
+            raise ValueError(f"engine={engine!r}: {refusal}") from refusal
         found = fastest(built, plan, threads)
-        measured.keep_engine(plan, threads, found)
+        measured.keep_engine(plan, threads, dtype, found)
         return found, built[found]
 
 
-def _made(name: str, plan: Plan, threads: int, measured: Measured, measure: bool) -> Engine:
+def _made(make: Callable[[Plan, int], Engine], plan: Plan, threads: int, measured: Measured, measure: bool) -> Engine:
     try:
-        engine = ENGINES[name](plan, threads)
+        engine = make(plan, threads)
     except NativeMissing as error:
         _tell(str(error))
         raise Unsupported(str(error)) from error
     if isinstance(engine, Native):
         engine.tune(measured.layers, measure)
     return engine
+
+
+def _check_halves(name: str, built: dict[str, Engine], plan: Plan, examples: Sequence[Inputs]) -> None:
+    try:
+        check_halves(built[name], plan, [*examples, random_inputs(plan)])
+    except Unsupported as error:
+        del built[name]
+        warnings.warn(f"granet: the engine {name} is not used: {error}", stacklevel=2)
+        raise
 
 
 @cache
@@ -99,10 +135,13 @@ def fastest(engines: Mapping[str, Engine], plan: Plan, threads: int) -> str:
     They are run in turn, so that all see the same minutes, and the least time of each counts: what else the machine
     does only ever adds to it.
     """
-    generator = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(shape, generator=generator) for shape in plan.inputs]
+    inputs = random_inputs(plan)
     expected = Interpreter(plan)(*inputs)
-    right = {name: engine for name, engine in engines.items() if _agree(name, engine(*inputs), expected)}
+    right = {
+        name: engine
+        for name, engine in engines.items()
+        if name in HALVES or _agree(name, engine(*inputs), expected)  # halves were checked, by a rule of their own
+    }
     if len(right) == 1:
         return next(iter(right))
     least = dict.fromkeys(right, float("inf"))

@@ -16,6 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
+import torch
+
 from granet.deploy.plan import Plan
 from granet.deploy.plan_json import op_record
 from granet.deploy.processor import cpu_facts
@@ -52,11 +54,11 @@ class Measured:
         except OSError as failure:
             _tell(str(self._folder), failure.strerror or str(failure))
 
-    def engine(self, plan: Plan, threads: int) -> str | None:
-        return self.engines.get(_key(plan, threads))
+    def engine(self, plan: Plan, threads: int, dtype: torch.dtype) -> str | None:
+        return self.engines.get(_key(plan, threads, dtype))
 
-    def keep_engine(self, plan: Plan, threads: int, name: str) -> None:
-        self.engines[_key(plan, threads)] = name
+    def keep_engine(self, plan: Plan, threads: int, dtype: torch.dtype, name: str) -> None:
+        self.engines[_key(plan, threads, dtype)] = name
 
     def _now(self) -> dict[str, dict[str, Any]]:
         try:
@@ -82,7 +84,7 @@ def _tell(folder: str, why: str) -> None:
     )
 
 
-def _key(plan: Plan, threads: int) -> str:
+def _key(plan: Plan, threads: int, dtype: torch.dtype) -> str:
     """What makes plans equally fast: all but the values and places of their weights."""
     content = {
         "inputs": plan.inputs,
@@ -90,6 +92,7 @@ def _key(plan: Plan, threads: int) -> str:
         "outputs": plan.outputs,
         "arrays": [(array.shape, len(array.values)) for array in plan.arrays],
         "threads": threads,
+        "dtype": str(dtype),
     }
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 

@@ -23,12 +23,13 @@ Choices = MutableMapping[str, list[int]]
 
 
 class Native:
-    """Several threads may call it at once, each with memory of its own."""
+    """Several threads may call it at once, each with memory of its own. In 16 bits where asked for."""
 
-    def __init__(self, plan: Plan, threads: int) -> None:
+    def __init__(self, plan: Plan, threads: int, bits: int = 32, isa: str | None = None) -> None:
         self._shapes = [plan.shapes[output] for output in plan.outputs]
         try:
-            self._native, self._layers = _lowered(plan, threads)
+            self._native = NativePlan(_batch(plan)[0], threads, isa, bits=bits)
+            self._layers = _lowered(plan, self._native)
             self._native.finish()
         except NativeUnsupported as error:
             raise Unsupported(str(error)) from error
@@ -58,10 +59,9 @@ class Native:
         return min(seconds, key=seconds.__getitem__)
 
 
-def _lowered(plan: Plan, threads: int) -> tuple[NativePlan, dict[int, str]]:
-    """The native plan, and for its values what layer computes them."""
-    batch, images = _batch(plan)
-    native = NativePlan(batch, threads)
+def _lowered(plan: Plan, native: NativePlan) -> dict[int, str]:
+    """Adds all of it, and gives for its values what layer computes them."""
+    _, images = _batch(plan)
     values = [native.input(*_image(shape, images)) for shape in plan.inputs]
     layers = {}
     for number, op in enumerate(plan.ops):
@@ -71,10 +71,10 @@ def _lowered(plan: Plan, threads: int) -> tuple[NativePlan, dict[int, str]]:
             raise Unsupported(f"no native kernel gives {list(shape)} for {op}")
         values.append(made)
         if isinstance(op, Conv | Linear):
-            layers[made] = _layer(op, plan.shapes[op.source], plan.arrays[op.weight])
+            layers[made] = f"{native.bits} bits, {_layer(op, plan.shapes[op.source], plan.arrays[op.weight])}"
     for output in plan.outputs:
         native.output(values[output])
-    return native, layers
+    return layers
 
 
 def _batch(plan: Plan) -> tuple[int, bool]:

@@ -14,15 +14,19 @@ from granet.deploy.unsupported import Unsupported
 
 
 class OpenVINO:
-    """In float32, whatever the processor could do with fewer bits. Several threads may call it at once."""
+    """In float32 if nothing else is asked for, whatever the processor could do. Several threads may call it at once."""
 
-    def __init__(self, plan: Plan, threads: int) -> None:
+    def __init__(self, plan: Plan, threads: int, bits: int = 32) -> None:
         try:
             import openvino
         except ImportError as error:
             raise Unsupported("OpenVINO is not installed: pip install openvino") from error
-        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
-        self._compiled = openvino.Core().compile_model(_model(plan), "CPU", settings)
+        precision = f"f{bits}"
+        settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+        core = openvino.Core()
+        if bits == 16 and "FP16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            raise Unsupported("OpenVINO has no arithmetic of 16 bits for this processor")
+        self._compiled = core.compile_model(_model(plan), "CPU", settings)
         self._idle: SimpleQueue[Any] = SimpleQueue()
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:

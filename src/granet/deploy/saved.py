@@ -8,7 +8,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from granet.deploy.compiled import Compiled
-from granet.deploy.engines import check_engine, check_threads, engine_for
+from granet.deploy.engines import check_dtype, check_engine, check_threads, engine_for
 from granet.deploy.plan import Plan
 from granet.deploy.plan_file import load_plan, save_plan
 
@@ -34,7 +34,12 @@ def save(compiled: Compiled | Plan, path: str | os.PathLike[str], *, dtype: torc
 
 
 def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, engine: str | None = None, memory: int = 4 << 30
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    engine: str | None = None,
+    dtype: torch.dtype = torch.float32,
+    memory: int = 4 << 30,
 ) -> Compiled:
     """What was saved, ready to be called with its inputs in a row; it gives a tensor, or a tuple of several.
 
@@ -42,7 +47,7 @@ def load(
     such a plan on this machine, or else the native one where there is one.
 
     Args:
-        threads, engine: as for `compile`.
+        threads, engine, dtype: as for `compile`. In 16 bits a run on random inputs is checked first.
         memory: the most bytes that its weights with their zeros and the values between its operators may take. A file
             of a few bytes can ask for much.
 
@@ -50,10 +55,11 @@ def load(
     """
     threads = check_threads(threads)
     check_engine(engine)
+    check_dtype(dtype)
     plan = load_plan(path)
     if plan.memory > memory:
         raise ValueError(f"{os.fspath(path)}: needs {plan.memory} bytes, memory={memory} are allowed")
-    name, run = engine_for(plan, threads, engine, measure=False)
+    name, run = engine_for(plan, threads, engine, measure=False, dtype=dtype)
     example = [torch.empty(shape, device="meta") for shape in plan.inputs]
     nested_inputs = pytree.tree_structure((tuple(range(len(example))), {}))
     nested_outputs = pytree.tree_structure(0 if len(plan.outputs) == 1 else plan.outputs)

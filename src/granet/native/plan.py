@@ -109,7 +109,7 @@ class NativePlan:
         name = None if isa is None else isa.encode()
         call("granet_plan_create", _int64(batch), _int64(threads), _int64(bits), name, ctypes.byref(handle))
         self._handle = handle
-        self.batch = int(batch)
+        self.batch, self.bits = int(batch), int(bits)
         self._inputs: list[int] = []
         self._outputs: list[int] = []
 
