@@ -32,6 +32,7 @@ from torch import nn
 import granet
 from granet.deploy.bench import GRANET, Comparison, Entrant, compare, entrants, machine
 from granet.files import write_text
+from granet.native import library
 from granet.training.environment import environment
 from granet.weights import find_layers
 
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each engine runs in a group")
     options = parser.parse_args()
+    library()  # NativeMissing at once, not after minutes
     begun = time.perf_counter()
     result: dict[str, Any] = {"machine": machine(), "commit": environment(torch.device("cpu"))["commit"]}
     result |= {"seconds": options.seconds, "comparisons": []}

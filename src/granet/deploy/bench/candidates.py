@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from granet.deploy.compaction import compact
 from granet.deploy.compiling import compile
+from granet.deploy.onnx_file import EXPORTER, to_onnx
 from granet.deploy.saved import load, save
 from granet.deploy.unsupported import Unsupported
 
@@ -104,13 +104,7 @@ def _native(folder: Path, inputs: Inputs, threads: int) -> Ready:
 
 
 def _write_onnx(model: nn.Module, inputs: Inputs, threads: int, folder: Path) -> None:
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it tells what else could be installed
-    try:
-        torch.onnx.export(model, inputs, folder / "network.onnx", dynamo=True, verbose=False)
-    finally:
-        logger.setLevel(level)
+    to_onnx(model, inputs, folder / "network.onnx", any_batch=False)
 
 
 def _onnxruntime(folder: Path, inputs: Inputs, threads: int) -> Ready:
@@ -118,6 +112,7 @@ def _onnxruntime(folder: Path, inputs: Inputs, threads: int) -> Ready:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # or it spins on, while others have their turn
     session = onnxruntime.InferenceSession(str(folder / "network.onnx"), options, providers=["CPUExecutionProvider"])
     given = {each.name: tensor.numpy() for each, tensor in zip(session.get_inputs(), inputs, strict=True)}
     return Ready(lambda: session.run(None, given))
@@ -164,7 +159,7 @@ CANDIDATES: Mapping[str, Candidate] = {
     "granet.compact": Candidate(_write_compacted, _eager, dense=False),
     "PyTorch": Candidate(_write_module, _eager),
     "torch.compile": Candidate(_write_module, _compiled),
-    "ONNX Runtime": Candidate(_write_onnx, _onnxruntime, needs=("onnxruntime", "onnx", "onnxscript")),
+    "ONNX Runtime": Candidate(_write_onnx, _onnxruntime, needs=("onnxruntime", *EXPORTER)),
     "OpenVINO": Candidate(_write_openvino, _openvino_float32, needs=("openvino",)),
     "OpenVINO, 16 bit": Candidate(_write_openvino, _openvino_own, needs=("openvino",)),
 }

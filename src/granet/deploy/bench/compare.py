@@ -83,7 +83,7 @@ def _written(
         with _leaving_out(one.label, left_out), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of exporters about themselves
             if missing := [name for name in candidate.needs if find_spec(name) is None]:
-                raise Unsupported(f"not installed: pip install {' '.join(missing)}")
+                raise Unsupported(f"{' and '.join(missing)} not installed: pip install 'granet[deploy]'")
             what = candidate.write, id(one.model)
             if what not in known:
                 place = Path(tempfile.mkdtemp(dir=folder))
