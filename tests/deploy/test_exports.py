@@ -310,3 +310,40 @@ def test_a_file_that_would_differ_is_not_written(tmp_path: Path, monkeypatch: py
     with pytest.raises(ValueError, match=r"^model: the file must give the model's outputs, and would not"):
         to_torch(small(), IMAGES, tmp_path / "model.pt2")
     assert not list(tmp_path.iterdir())
+
+
+# The runtime's own file, by a call like the others.
+
+
+def test_a_file_of_the_runtime_in_one_call(tmp_path: Path) -> None:
+    path = tmp_path / "model.granet"
+    written = granet.deploy.to_runtime(model := small(), IMAGES, path)
+    fast = granet.deploy.load(path, engine="torch")
+    assert_close(fast(IMAGES), model.eval()(IMAGES))
+    (plan,) = fast.plans
+    assert written.weights == sum(array.size for array in plan.arrays) and not written.any_batch
+    assert written.zeros == sum(int((array.dense() == 0).sum()) for array in plan.arrays) > 0
+    assert written.size == path.stat().st_size and written.difference < 1e-5
+    rounded = granet.deploy.to_runtime(model, IMAGES, path, dtype=torch.float16)
+    assert written.difference < rounded.difference < 2e-2
+
+
+def test_what_the_runtime_has_no_file_for(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"parts of it run in PyTorch \(.*sigmoid"):
+        granet.deploy.to_runtime(nn.Sequential(nn.Linear(8, 8), nn.Sigmoid()), ROWS, tmp_path / "model.granet")
+    with refused("path", str(tmp_path / "model.onnx")):
+        granet.deploy.to_runtime(nn.Linear(8, 8), ROWS, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_compiled_model_has_its_plain_names(tmp_path: Path) -> None:
+    to_torch(torch.compile(model := nn.Linear(8, 8)), ROWS, tmp_path / "model.pt2")
+    assert torch.equal(torch_tensors(tmp_path / "model.pt2")["weight"], model.weight)
+
+
+@pytest.mark.parametrize("format", FORMATS[1:2])
+def test_onnxruntime_has_nothing_to_say(format: Format, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As it would of operators that it can neither fold nor run."""
+    format.write(Vision(), IMAGES, tmp_path / "model.onnx")
+    onnx_run(tmp_path / "model.onnx", IMAGES)
+    assert capfd.readouterr() == ("", "")

@@ -49,9 +49,10 @@ def program_of(
 
 def _any_first_axis(model: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
     shapes: Any = ShapesCollection()  # type: ignore[no-untyped-call]
+    batch = Dim("batch")
     for leaf in tree_leaves((positional, named)):
         if isinstance(leaf, Tensor) and leaf.ndim:
-            shapes[leaf] = {0: Dim.AUTO}
+            shapes[leaf] = {0: batch}
     return shapes.dynamic_shapes(model, positional, named)
 
 

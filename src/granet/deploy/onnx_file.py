@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,22 @@ def write_onnx(export: Exportable, path: Path) -> None:
         with aside(), _quiet():
             program = torch.onnx.export(export.program, (), dynamo=True, verbose=False, optimize=False)
             assert program is not None
+            _fold(program.model, export.parameters)
             program.save(path)
     except Exception as error:
         raise ValueError(f"model: ONNX cannot hold it: {_why(error, export.program)}") from error
+
+
+def _fold(model: Any, parameters: Collection[str]) -> None:
+    """What is constant is computed now, for less to do and to say at loading; but not what is made of parameters."""
+    from onnxscript import optimizer
+
+    def from_no_parameter(node: Any) -> bool | None:
+        named = any(value is not None and value.name in parameters for value in node.inputs)
+        return False if named else None
+
+    optimizer.fold_constants(model, onnx_shape_inference=True, should_fold=from_no_parameter)
+    optimizer.remove_unused_nodes(model)
 
 
 def _why(error: BaseException, program: ExportedProgram) -> str:

@@ -18,6 +18,7 @@ from granet.channels import program_of
 from granet.deploy.exported import checked_arguments
 from granet.deploy.outputs import Different, Outputs, Run, twice
 from granet.model_inputs import arguments
+from granet.names import unwrapped
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def exportable(model: nn.Module, example_input: Any, any_batch: bool) -> Exporta
     ValueError that says why it cannot be one: what cannot be exported and where, values that are not finite, or weights
     that are not plain yet.
     """
-    positional, named = checked_arguments(model, example_input)
+    checked_arguments(model, example_input)
+    model = unwrapped(model)
     tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
@@ -83,7 +85,7 @@ def exportable(model: nn.Module, example_input: Any, any_batch: bool) -> Exporta
     program = _of_any_batch(model, example_input) if any_batch else None
     any_batch = program is not None
     if program is None:
-        program = program_of(model, positional, named)
+        program = program_of(model, *arguments(example_input))
     signature = program.graph_signature
     held: dict[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     held |= signature.inputs_to_lifted_tensor_constants
