@@ -163,14 +163,15 @@ def layer(name: str, sparsity: float, repeats: int, **options: Any) -> Network:
 
 def tune(plan: NativePlan, seconds: float) -> None:
     """Every step in the way that was fastest; layers alike are measured once."""
-    known: dict[tuple[str, int, int], Any] = {}
+    known: dict[tuple[Any, ...], Any] = {}
     for step in plan.steps():
         if not step.tunable:
             continue
-        like = (step.text, step.multiply_adds.bit_length(), step.weights // 5000)
+        choices = tuple(plan.choices(step.number))
+        like = (step.text, choices, step.weights.bit_length())
         if like not in known:
             times = {}
-            for choice in plan.choices(step.number):
+            for choice in choices:
                 plan.choose(step.number, choice)
                 times[choice] = plan.measure_step(step.number, seconds)
             known[like] = min(times, key=lambda choice: times[choice])

@@ -270,19 +270,38 @@ ConvKernel find_conv(int rows, int tile_h, int tile_w, int stride) {
   return nullptr;
 }
 
-void move(const MoveArguments &a) {
-  const auto *moved = static_cast<const Mask *>(a.permutations), *masks = static_cast<const Mask *>(a.masks);
-  for (size_t c = 0; c < a.channels; c++) {
-    const Vector *from = static_cast<const Vector *>(a.from) + a.from_channel * static_cast<ptrdiff_t>(c);
-    Vector *to = static_cast<Vector *>(a.to) + a.to_channel * static_cast<ptrdiff_t>(c);
-    Mask made{};
-    for (size_t i = 0; i < a.count; i++) {
-      const Move &m = a.moves[i];
-      const Mask one = (Mask)permuted(from[m.from], moved[m.moved]) & masks[m.kept];
-      made = m.more ? made | one : one;
-      to[m.to] = (Vector)made;
+// Calls work(several, first) for all channels, several at a time: what is read from tables for one is read for all.
+template <class Work> GRANET_INLINE void in_fours(size_t channels, Work work) {
+  ptrdiff_t first = 0;
+  for (const auto all = static_cast<ptrdiff_t>(channels); first < all;) {
+    if (first + 4 <= all) {
+      work(std::integral_constant<int, 4>{}, first);
+      first += 4;
+    } else {
+      work(std::integral_constant<int, 1>{}, first);
+      first += 1;
     }
   }
+}
+
+void move(const MoveArguments &a) {
+  const auto *moved = static_cast<const Mask *>(a.permutations), *masks = static_cast<const Mask *>(a.masks);
+  in_fours(a.channels, [&](auto several, ptrdiff_t first) __attribute__((always_inline)) {
+    constexpr int together = decltype(several)::value;
+    const Vector *from = static_cast<const Vector *>(a.from) + a.from_channel * first;
+    Vector *to = static_cast<Vector *>(a.to) + a.to_channel * first;
+    Mask made[together] = {};
+    for (size_t i = 0; i < a.count; i++) {
+      const Move &m = a.moves[i];
+      const Mask places = moved[m.moved], kept = masks[m.kept];
+      for (int c = 0; c < together; c++) {
+        const Mask one = (Mask)permuted(from[a.from_channel * c + m.from], places) & kept;
+        made[c] = m.more ? made[c] | one : one;
+      }
+      if (m.last)
+        for (int c = 0; c < together; c++) to[a.to_channel * c + m.to] = (Vector)made[c];
+    }
+  });
 }
 
 // The larger one; NaN is taken, and stays.
@@ -293,26 +312,33 @@ template <class V> GRANET_INLINE V larger(V most, V value) {
 void pool(const PoolArguments &a) {
   const auto *masks = static_cast<const Mask *>(a.masks);
   const Vector lowest = splat(static_cast<Number>(-__builtin_inff()));
-  for (size_t c = 0; c < a.channels; c++) {
-    const Vector *in = static_cast<const Vector *>(a.input) + a.input_channel * static_cast<ptrdiff_t>(c);
-    Vector *out = static_cast<Vector *>(a.output) + a.output_channel * static_cast<ptrdiff_t>(c);
+  in_fours(a.channels, [&](auto several, ptrdiff_t first) __attribute__((always_inline)) {
+    constexpr int together = decltype(several)::value;
+    const Vector *in = static_cast<const Vector *>(a.input) + a.input_channel * first;
+    Vector *out = static_cast<Vector *>(a.output) + a.output_channel * first;
     const PoolTap *tap = a.taps;
     for (size_t i = 0; i < a.positions; i++) {
       if (a.scales) {
-        Wide sum = Wide{};
+        Wide sum[together] = {};
         for (size_t k = 0; k < a.tap_count; k++, tap++)
-          sum += widen(tap->mask < 0 ? in[tap->from] : masked(in[tap->from], masks[tap->mask]));
-        out[a.to[i]] = narrow(sum * *reinterpret_cast<const Loose *>(a.scales + i * lanes));
+          for (int c = 0; c < together; c++) {
+            const Vector value = in[a.input_channel * c + tap->from];
+            sum[c] += widen(tap->mask < 0 ? value : masked(value, masks[tap->mask]));
+          }
+        const Wide scale = *reinterpret_cast<const Loose *>(a.scales + i * lanes);
+        for (int c = 0; c < together; c++) out[a.output_channel * c + a.to[i]] = narrow(sum[c] * scale);
       } else {
-        Vector most = lowest;
-        for (size_t k = 0; k < a.tap_count; k++, tap++) {
-          const Vector value = in[tap->from];
-          most = larger(most, tap->mask < 0 ? value : masks[tap->mask] ? value : lowest);
-        }
-        out[a.to[i]] = most;
+        Vector most[together];
+        for (Vector &one : most) one = lowest;
+        for (size_t k = 0; k < a.tap_count; k++, tap++)
+          for (int c = 0; c < together; c++) {
+            const Vector value = in[a.input_channel * c + tap->from];
+            most[c] = larger(most[c], tap->mask < 0 ? value : masks[tap->mask] ? value : lowest);
+          }
+        for (int c = 0; c < together; c++) out[a.output_channel * c + a.to[i]] = most[c];
       }
     }
-  }
+  });
 }
 
 void reduce(const ReduceArguments &a) {

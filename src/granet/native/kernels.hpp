@@ -47,7 +47,7 @@ using ConvKernel = void (*)(const ConvArguments &);
 struct Move {
   uint32_t to, from; // in vectors
   uint32_t moved, kept; // which permutation, and which mask: in vectors of these tables
-  uint32_t more; // whether what the moves before this one made of that vector stays: its lanes are zero here
+  bool more, last; // whether others have made lanes of that vector before, which are zero here, or make some after
 };
 
 struct MoveArguments {

@@ -119,7 +119,7 @@ Moves patches_for(const Format &f, const Shape &shape, bool clear) {
       }
       if (inside && (whole || !clear)) continue;
       patches.list.push_back({static_cast<uint32_t>(line), static_cast<uint32_t>(source), moves.add(from),
-                              masks.add(kept), 0});
+                              masks.add(kept), false, true});
     }
   // Lanes that lie outside are cleared before others copy them.
   std::stable_partition(patches.list.begin(), patches.list.end(), [](const Move &p) { return p.to == p.from; });

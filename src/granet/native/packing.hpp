@@ -31,7 +31,7 @@ struct Slice {
 // What a thread computes: its output channels, slice by slice.
 struct Group {
   std::vector<Slice> slices;
-  std::vector<uint32_t> channels;
+  std::vector<uint32_t> channels; // ascending
 };
 
 struct Packed {

@@ -118,9 +118,11 @@ public:
           }
         }
       }
-      for (uint32_t channel : group.channels) {
-        char *made = to + a.output_channel * channel;
-        patches_.run(program.kernels, made, 0, made, 0, 1);
+      const int64_t step = out.format.channel();
+      for (size_t i = 0, end; i < group.channels.size(); i = end) { // neighbouring channels together
+        for (end = i + 1; end < group.channels.size() && group.channels[end] == group.channels[end - 1] + 1;) end++;
+        char *made = to + a.output_channel * group.channels[i];
+        patches_.run(program.kernels, made, step, made, step, static_cast<int64_t>(end - i));
       }
     }
   }

@@ -33,11 +33,15 @@ public:
       const auto r = static_cast<size_t>(row);
       const size_t end = starts_[r + 1];
       size_t i = starts_[r];
-      float sum[4] = {conv_->bias[r], 0, 0, 0}; // chains: no addition waits for the one before it
-      for (; i + 4 <= end; i += 4)
-        for (size_t k = 0; k < 4; k++) sum[k] += weight[i + k] * x[column[i + k]];
-      for (; i < end; i++) sum[0] += weight[i] * x[column[i]];
-      float total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+      float one = conv_->bias[r], two = 0, three = 0, four = 0; // chains: no addition waits for the one before it
+      for (; i + 4 <= end; i += 4) {
+        one += weight[i] * x[column[i]];
+        two += weight[i + 1] * x[column[i + 1]];
+        three += weight[i + 2] * x[column[i + 2]];
+        four += weight[i + 3] * x[column[i + 3]];
+      }
+      for (; i < end; i++) one += weight[i] * x[column[i]];
+      float total = (one + two) + (three + four);
       if (plus) total += plus[row];
       y[row] = relu_ && total < 0 ? 0.0f : total;
     }

@@ -106,7 +106,7 @@ private:
             mask[lane] = -1;
           }
         made.list.push_back({static_cast<uint32_t>(line), static_cast<uint32_t>(source), moved.add(lane_of),
-                             kept.add(mask), source != sources.front()});
+                             kept.add(mask), source != sources.front(), source == sources.back()});
       }
     }
     made.permutations = moved.kept(f.bytes);
