@@ -36,3 +36,8 @@ def test_the_first_call_counts_only_if_it_fills_the_turn(
 
     assert turn_of(call)(seconds) == counted
     assert next(left, None) is None
+
+
+def test_one_that_stops_has_no_times() -> None:
+    left = iter([[1.0], [1.0], []])
+    assert take_turns({"a": lambda seconds: [2.0], "b": lambda seconds: next(left, [])}, 1.0).keys() == {"a"}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from granet.deploy.bench.candidates import CANDIDATES, Inputs
 from granet.deploy.bench.comparison import Comparison, Result
 from granet.deploy.bench.process import CandidateProcess, Outputs
-from granet.deploy.bench.turns import take_turns
+from granet.deploy.bench.turns import Turn, take_turns
 from granet.deploy.unsupported import Unsupported
 from granet.error_line import error_line, first_line
 
@@ -55,7 +55,7 @@ def compare(field: Sequence[Entrant], inputs: Inputs, threads: int, seconds: flo
         for label, process in processes.items():
             with _leaving_out(label, left_out):
                 found[label] = process.start()
-        times = take_turns({label: processes[label].turn for label in found}, seconds) if found else {}
+        times = take_turns({label: _turn(label, processes[label], left_out) for label in found}, seconds)
         results = [
             Result(
                 one.label,
@@ -67,7 +67,7 @@ def compare(field: Sequence[Entrant], inputs: Inputs, threads: int, seconds: flo
                 processes[one.label].memory(),
             )
             for one in field
-            if one.label in found
+            if one.label in times
         ]
     return Comparison(int(inputs[0].shape[0]), threads, results, left_out)
 
@@ -91,6 +91,16 @@ def _written(
                 known[what] = place
             written[one.label] = known[what]
     return written
+
+
+def _turn(label: str, process: CandidateProcess, left_out: dict[str, str]) -> Turn:
+    def turn(seconds: float) -> list[float]:
+        took: list[float] = []
+        with _leaving_out(label, left_out):
+            took = process.turn(seconds)
+        return took
+
+    return turn
 
 
 @contextmanager

@@ -27,14 +27,17 @@ class Times:
 
 
 def take_turns(turns: Mapping[str, Turn], seconds: float) -> dict[str, Times]:
-    """Each runs for about so many seconds altogether, in rounds; the order of a round is random, the same each time."""
+    """Each runs for about so many seconds altogether, in rounds; the order of a round is random, the same each time.
+
+    One that gives no times in one of its turns has none.
+    """
     order, shuffle = list(turns), random.Random(0).shuffle
     taken: dict[str, list[list[float]]] = {name: [] for name in turns}
     for _ in range(ROUNDS):
         shuffle(order)
         for name in order:
             taken[name].append(turns[name](seconds / ROUNDS))
-    return {name: summary(rounds) for name, rounds in taken.items()}
+    return {name: summary(rounds) for name, rounds in taken.items() if all(rounds)}
 
 
 def summary(rounds: Sequence[Sequence[float]]) -> Times:
