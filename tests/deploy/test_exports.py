@@ -275,6 +275,25 @@ def test_an_operator_that_onnx_has_not(format: Format, tmp_path: Path) -> None:
     assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
 
 
+class Determinants(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.det(super().forward(x).reshape(-1, 8, 8))
+
+
+@pytest.mark.parametrize("format", FORMATS[2:])
+def test_an_operator_that_openvino_has_not(format: Format, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^model: OpenVINO cannot take it: .*Det-\d+$"):
+        format.write(Determinants(8, 8), ROWS, tmp_path / "model.xml")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format", FORMATS[1:])
+def test_more_weights_than_a_file_can_have(format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("granet.deploy.onnx_file.MOST", 100)
+    with pytest.raises(ValueError, match=r"^model: has 288 bytes of weights; an ONNX file must have at most 100$"):
+        format.write(nn.Linear(8, 8), ROWS, tmp_path / f"model{format.suffix}")
+
+
 @pytest.mark.parametrize("format", FORMATS[1:])
 def test_weights_that_runtimes_do_not_take(format: Format, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^model: 'weight' is of bfloat16; must be of float32 or float16"):

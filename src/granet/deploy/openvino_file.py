@@ -36,10 +36,14 @@ def to_openvino(
     with tempfile.TemporaryDirectory() as folder, atomic(checked) as temporary:
         write_onnx(export, through := Path(folder) / "model.onnx")
         with atomic(checked.with_suffix(".bin")) as values:
-            openvino.save_model(core.read_model(through), temporary, compress_to_fp16=False)
-            temporary.with_suffix(".bin").replace(values)
-            found = core.read_model(temporary, values)
-            run = core.compile_model(found, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            try:
+                openvino.save_model(core.read_model(through), temporary, compress_to_fp16=False)
+                temporary.with_suffix(".bin").replace(values)
+                found = core.read_model(temporary, values)
+                run = core.compile_model(found, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            except RuntimeError as error:
+                why = str(error).strip().splitlines()[-1]  # after places in its own sources
+                raise ValueError(f"model: OpenVINO cannot take it: {why}") from error
 
             def outputs(inputs: Any) -> list[Tensor]:
                 results = run([tensor.numpy() for tensor in tensors_in(inputs)])
