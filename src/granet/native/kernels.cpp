@@ -306,7 +306,7 @@ void move(const MoveArguments &a) {
 
 // The larger one; NaN is taken, and stays.
 template <class V> GRANET_INLINE V larger(V most, V value) {
-  return (most > value) | (most != most) ? most : value;
+  return ((most > value) | (most != most)) ? most : value;
 }
 
 void pool(const PoolArguments &a) {
