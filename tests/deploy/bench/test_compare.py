@@ -14,6 +14,7 @@ from granet.deploy import native_engine
 from granet.deploy.bench import Entrant, compare
 from granet.deploy.bench.compare import distances
 from granet.deploy.bench.process import resident
+from granet.native import isas
 
 
 class Ends(nn.Module):
@@ -65,6 +66,19 @@ def test_granet_beside_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results["PyTorch"].difference == 0
     assert results["granet.compact"].file < results["PyTorch"].file
     assert not results["granet"].dense and results["PyTorch"].dense
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("native_library")
+def test_sixteen_bits_where_the_processor_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_engine, "_SECONDS", 0.001)
+    model = as_trained(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), 0.8).eval()
+    found = compare([Entrant("halves", "granet, 16 bit", model)], (torch.randn(2, 3, 16, 16),), 1, 0.05)
+    if isas(16):
+        (result,) = found.results
+        assert result.precision == "float16" and not result.dense and 0 < result.rms < 5e-3
+    else:
+        assert "does not compute in 16 bits" in found.left_out["halves"]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,21 +87,25 @@ def _weights(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _write_plan(model: nn.Module, inputs: Inputs, threads: int, folder: Path) -> None:
+def _write_plan(
+    model: nn.Module, inputs: Inputs, threads: int, folder: Path, dtype: torch.dtype = torch.float32
+) -> None:
     """A file, or the model where that cannot be; either way it is measured now how each layer runs fastest."""
-    compiled = compile(model, inputs, threads=threads, engine="native")
+    compiled = compile(model, inputs, threads=threads, engine="native", dtype=dtype)
+    if dtype is torch.float16 and "native float16" not in compiled.engines.values():
+        raise Unsupported("this processor does not compute in 16 bits, or the network is not safe in them")
     if compiled.whole is None:
         _write_module(model, inputs, threads, folder)
     else:
         save(compiled, folder / "network.granet")
 
 
-def _native(folder: Path, inputs: Inputs, threads: int) -> Ready:
+def _native(folder: Path, inputs: Inputs, threads: int, dtype: torch.dtype = torch.float32) -> Ready:
     if (file := folder / "network.granet").is_file():
-        fast = load(file, threads=threads, engine="native", memory=1 << 62)
+        fast = load(file, threads=threads, engine="native", memory=1 << 62, dtype=dtype)
     else:
-        fast = compile(_read_module(folder), inputs, threads=threads, engine="native")
-    return Ready(lambda: fast(*inputs))
+        fast = compile(_read_module(folder), inputs, threads=threads, engine="native", dtype=dtype)
+    return Ready(lambda: fast(*inputs), str(dtype).removeprefix("torch."))
 
 
 def _write_onnx(model: nn.Module, inputs: Inputs, threads: int, folder: Path) -> None:
@@ -156,6 +161,9 @@ def _openvino_own(folder: Path, inputs: Inputs, threads: int) -> Ready:
 GRANET = "granet"
 CANDIDATES: Mapping[str, Candidate] = {
     GRANET: Candidate(_write_plan, _native, dense=False),
+    f"{GRANET}, 16 bit": Candidate(
+        partial(_write_plan, dtype=torch.float16), partial(_native, dtype=torch.float16), dense=False
+    ),
     "granet.compact": Candidate(_write_compacted, _eager, dense=False),
     "PyTorch": Candidate(_write_module, _eager),
     "torch.compile": Candidate(_write_module, _compiled),
