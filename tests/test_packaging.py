@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from email import message_from_string
 from importlib.metadata import distribution
 from pathlib import Path
@@ -67,28 +68,31 @@ def unpacked(built: Path) -> Path:
     return built / path.name.removesuffix(".tar.gz")
 
 
-@pytest.fixture(scope="session")
-def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the commands of a new environment that has the wheel and what it requires with the extra `cli`.
+def environment(folder: Path, wheel: Path, *extras: str) -> Path:
+    """The folder of the commands of a new environment that has the wheel and what it requires with these extras.
 
     Requirements are links to what is installed here, which spares a copy of torch. That hides nothing: only what the
     wheel names is linked, and what that names in turn, each a whole distribution of a version that pip agrees with.
     """
-    folder = tmp_path_factory.mktemp("environment")
     done(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     (packages,) = folder.glob("lib/python*/site-packages")
     pip = (sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"))
     done(*pip, "install", "--no-index", "--no-deps", wheel, cwd=folder)
-    link_requirements(wheel, "cli", packages)
+    link_requirements(wheel, extras, packages)
     done(*pip, "check", cwd=folder)
     return folder / "bin"
 
 
-def link_requirements(wheel: Path, extra: str, packages: Path) -> None:
+@pytest.fixture(scope="session")
+def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("environment"), wheel, "cli")
+
+
+def link_requirements(wheel: Path, chosen: Sequence[str], packages: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         needed = message_from_string(archive.read(metadata).decode()).get_all("Requires-Dist", [])
-    waiting = [(Requirement(text), {"", extra}) for text in needed]
+    waiting = [(Requirement(text), {"", *chosen}) for text in needed]
     linked = set()
     while waiting:
         requirement, extras = waiting.pop()
@@ -136,10 +140,9 @@ def test_without_a_compiler_it_installs_and_says_what_is_missing(unpacked: Path,
     done(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, unpacked, cwd=tmp_path, **settings)
     (wheel,) = tmp_path.glob("*-py3-none-any.whl")
     assert native_sizes(wheel) == []
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "installed")
-    code = "import granet, granet.native; granet.native.library()"
-    said = done(sys.executable, "-c", code, cwd=tmp_path, code=1, PYTHONPATH=str(tmp_path / "installed"))
+    (tmp_path / "environment").mkdir()
+    python = environment(tmp_path / "environment", wheel) / "python"
+    said = done(python, "-c", "import granet, granet.native; granet.native.library()", cwd=tmp_path, code=1)
     last = said.splitlines()[-1]
     assert last.startswith("granet.native.library.NativeMissing: granet was installed without its native library")
 
@@ -169,8 +172,9 @@ def test_the_wheel_knows_networks_and_says_that_it_has_no_files(commands: Path, 
     assert done(*fetch, cwd=tmp_path, **settings) == f"{tmp_path / file}\n"
 
 
-def test_the_sdist_has_every_test_and_passes_a_part_of_them(unpacked: Path) -> None:
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+def test_the_sdist_has_every_test_and_passes_a_part_of_them(wheel: Path, unpacked: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path, wheel, "dev", "cli", "plots", "data") / "python"
+    command = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     collected = []
     for folder in (ROOT, unpacked):
         told = done(*command, "--collect-only", cwd=folder, PYTHONPATH=str(folder / "src"))

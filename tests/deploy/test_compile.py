@@ -62,6 +62,7 @@ def test_depthwise_networks_are_one_plan(other_engines: Engines) -> None:
     assert len(compiled.whole.ops) == 1 + 3 * 3 + 3
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # PyTorch says so once a process
 @pytest.mark.parametrize("name", slow_but_for(list(AWKWARD)[::4], AWKWARD))
 def test_awkward_graphs_give_the_same(name: str, other_engines: Engines) -> None:
     make, shapes, whole = AWKWARD[name]
