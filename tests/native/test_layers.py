@@ -114,7 +114,8 @@ def test_a_residual_network(data: st.DataObject) -> None:
         y = twin.conv(narrow, 12, (1, 1), residual=twin.conv(y, 12, (1, 1), stride=stride), relu=True)
         y = twin.conv(twin.conv(y, 4, (1, 1), relu=True), 12, (1, 1), residual=y, relu=True)
     twin.finish(twin.linear(twin.flatten(twin.global_pool(y)), 10), twin.linear(twin.flatten(y), 7))
-    assert twin.error() < twin.exact
+    assume(not twin.half or twin.largest() < 65504 / 4)  # else a sum may be too large for halves
+    assert twin.error() < (0.1 if twin.half else twin.exact)  # now and then little is left of sums in several layers
 
 
 @pytest.mark.parametrize("batch", [1, 5, 16])

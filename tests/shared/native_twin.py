@@ -124,12 +124,16 @@ class Twin:
         self.output(*outputs)
         self.plan.finish()
 
+    def largest(self) -> float:
+        """Of the numbers that are computed."""
+        return max(float(value.abs().max()) for value in self.values.values())
+
     def error(self) -> float:
         """The largest difference of any output, by its largest number.
 
         In halves by the largest of the whole network: what cancels keeps the rounding errors of what was larger.
         """
-        anywhere = max(float(value.abs().max()) for value in self.values.values()) if self.half else 0.0
+        anywhere = self.largest() if self.half else 0.0
         return max(
             float((one - expected).abs().max()) / max(float(expected.abs().max()), anywhere, 1e-3)
             for one, expected in self.outcomes()
