@@ -79,6 +79,7 @@ def test_an_entry_is_replaced_by_its_own_run_only(run: Run, folder: Path) -> Non
     assert (folder / "index.json").read_text() == before
 
 
+@pytest.mark.slow
 def test_too_large_a_file_leaves_nothing(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LIMIT", 20_000)
     with pytest.raises(ValueError, match=r"its packed file takes [\d,]+ bytes, at most 20,000 are allowed"):
@@ -86,6 +87,7 @@ def test_too_large_a_file_leaves_nothing(run: Run, folder: Path, monkeypatch: py
     assert [path.name for path in folder.iterdir()] == ["index.json"] and read_index(folder) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "Big", "a/b", ".hidden", "a b"])
 def test_a_name_that_is_no_file_name(run: Run, folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"name='.*': must be of lower-case letters"):
@@ -118,6 +120,7 @@ def test_a_network_for_other_than_three_channels(folder: Path) -> None:
     assert all(torch.equal(value, trained[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_names_and_files_that_are_wrong(run: Run, folder: Path) -> None:
     with refused("name", "vgg"):
         load_from(folder, "vgg")

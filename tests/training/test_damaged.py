@@ -84,6 +84,7 @@ def test_damaged_epochs_of_a_finished_run_are_named(tmp_path: Path, capsys: pyte
         assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"granet: {says}")
 
 
+@pytest.mark.slow
 def test_a_damaged_environment_of_a_finished_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = swept(tmp_path)
     (path,) = tmp_path.glob("*/config.json")

@@ -58,6 +58,7 @@ def test_a_run_of_other_images_is_neither_shown_nor_continued(tmp_path: Path, ep
     Run(RECIPE, FEWER, CPU, tmp_path)
 
 
+@pytest.mark.slow
 def test_commands_say_so_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid = tmp_path / "grid.toml"
     grid.write_text('method = "static"\nsparsity = 0.5\nepochs = 1\nbatch_size = 256\n')

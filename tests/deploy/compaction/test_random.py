@@ -49,7 +49,7 @@ def convolutions(model: nn.Module) -> list[nn.Conv2d]:
     return [module for module in model.modules() if isinstance(module, nn.Conv2d)]
 
 
-@pytest.mark.parametrize("seed", slow_but_for(range(3), range(15)))
+@pytest.mark.parametrize("seed", slow_but_for([0], range(15)))
 def test_random_networks(seed: int) -> None:
     draw = random.Random(seed)
     model = shaken(Net(draw), seed).double()

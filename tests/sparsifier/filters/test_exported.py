@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import granet
 from nets import CHANNELS
+from quick import slow_but_for
 
 Kit = SimpleNamespace
 
@@ -21,7 +22,7 @@ def held(model: nn.Module, exclude: str, example: object) -> tuple[dict[str, Ten
     return masks, model.state_dict()
 
 
-@pytest.mark.parametrize("name", CHANNELS)
+@pytest.mark.parametrize("name", slow_but_for(["residual"], CHANNELS))
 def test_it_finds_what_a_trace_finds(kit: Kit, name: str) -> None:
     exclude = CHANNELS[name][1]
     traced, before = held(kit.make(name), exclude, None)
