@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from granet.channels import Followers, find_followers
 from granet.masking import zero_inactive
 from granet.methods import Method, list_methods, method_name
 from granet.net import make_net
 from granet.probe import Batch, Loss, Probe
 from granet.sparsifier.checks import check_asked, check_values
-from granet.sparsifier.filters import Followers, find_followers
 from granet.sparsifier.first_masks import choose_masks
 from granet.sparsifier.holders import check_free
 from granet.weights import coverage_of, find_layers
@@ -63,7 +63,9 @@ def prune(
     check_free(layers)
     if surprise := coverage_of(model, layers, include, exclude).surprise:
         warnings.warn(f"granet: {surprise}", stacklevel=2)
-    followers = find_followers(model, layers, None, example) if method.pattern == "filter" else Followers(layers)
+    followers = Followers(layers)
+    if method.pattern == "filter":  # nothing trains, so all can be held
+        followers = find_followers(model, layers, set(model.parameters()), example)
     net = make_net(layers, floor, method.pattern, method.sparsity)
     choose_masks(method, net, Probe(method_name(method), model, layers, batches, loss, trained))
     followers.hold("readers")

@@ -3,6 +3,8 @@
 from granet.channels.constants import find_constants
 from granet.channels.coupling import Coupling, Read, couple
 from granet.channels.exported import Exported, export
+from granet.channels.finding import find_followers
+from granet.channels.followers import Followers, Held
 from granet.channels.lifted import lift
 from granet.channels.program import aside, program_of
 from granet.channels.silence import Flow
@@ -12,11 +14,14 @@ __all__ = [
     "Coupling",
     "Exported",
     "Flow",
+    "Followers",
+    "Held",
     "Read",
     "aside",
     "couple",
     "export",
     "find_constants",
+    "find_followers",
     "lift",
     "program_of",
     "trace_channels",

@@ -9,11 +9,12 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from granet.channels import Followers, find_followers
 from granet.clock import Clock
+from granet.hidden import groups_of
 from granet.methods import Method, method_name
 from granet.probe import Batch, Loss, Probe
 from granet.sparsifier.checks import check_asked, check_values
-from granet.sparsifier.filters import Followers, find_followers
 from granet.sparsifier.sparsifier import Sparsifier
 from granet.weights import coverage_of, find_layers
 
@@ -69,7 +70,9 @@ def sparsify(
     layers = find_layers(model, include, exclude, seed, also=also)
     check_values(layers)
     clock = Clock(0, total_steps, steps_per_epoch)
-    followers = find_followers(model, layers, optimizer, example) if method.pattern == "filter" else Followers(layers)
+    followers = Followers(layers)
+    if method.pattern == "filter":
+        followers = find_followers(model, layers, groups_of(optimizer), example)
     probe = Probe(method_name(method), model, layers, batches, loss, trained)
     coverage = coverage_of(model, layers, include, exclude)
     sparsifier = Sparsifier(layers, optimizer, method, clock, floor, probe, followers, state, coverage)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.optim import Optimizer
 
+from granet.channels import Held
 from granet.clock import Clock
 from granet.error_line import and_more
 from granet.methods import Method
 from granet.net import Change, SparseNet
-from granet.sparsifier.filters import Held
 from granet.sparsifier.history import History
 from granet.sparsifier.memory import Layout, check_layout
 from granet.sparsifier.readings import KeptGradients, read_rates

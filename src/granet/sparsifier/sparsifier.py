@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from granet.account import Summary, ZeroCheck, check_zeros, named_alike, zero_by
+from granet.channels import Followers
 from granet.clock import Clock
 from granet.hidden import Hidden, drop_emptied
 from granet.methods import Method
 from granet.net import make_net
 from granet.probe import Probe
 from granet.sparsifier.checks import check_held, warn_of_zeros
-from granet.sparsifier.filters import Followers
 from granet.sparsifier.first_masks import choose_masks
 from granet.sparsifier.history import UpdateRecord
 from granet.sparsifier.holders import check_free, hold, let_go

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from granet.channels import Held
 from granet.clock import Clock
 from granet.hidden import Hidden
 from granet.methods import Method, method_name
 from granet.net import Change, SparseNet
-from granet.sparsifier.filters import Held
 from granet.sparsifier.mask_updates import MaskUpdates
 from granet.sparsifier.state import SavedState
 from granet.sparsifier.zeros import Zeros

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, optim
 from torch.optim import LBFGS, Optimizer
 
+from granet.channels import Followers, Held
 from granet.masking import zero_inactive
 from granet.net import Change
-from granet.sparsifier.filters import Followers, Held
 from granet.sparsifier.optimizer_state import OptimizerState
 from granet.weights import SparseLayer
 

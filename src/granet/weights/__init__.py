@@ -4,13 +4,11 @@ from granet.weights.choice import find_layers
 from granet.weights.coverage import Coverage, coverage_of
 from granet.weights.identity import WeightId
 from granet.weights.kinds import linear_maps, register_weights, weights_in
-from granet.weights.layer import SparseLayer, count_active, gradients_of, lay_in_a_row
-from granet.weights.masked import Follower, Masked
+from granet.weights.layer import Masked, SparseLayer, count_active, gradients_of, lay_in_a_row
 from granet.weights.orientation import Orientation
 
 __all__ = [
     "Coverage",
-    "Follower",
     "Masked",
     "Orientation",
     "SparseLayer",

@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from granet.tensors.row import Row, kinds, nonzero, sizes
 from granet.weights.identity import WeightId
-from granet.weights.masked import full_mask
 from granet.weights.orientation import ROWS_FIRST, Orientation
+
+
+class Masked(Protocol):
+    """A parameter that is zero where its mask is False: a sparse layer, or what follows one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weight(self) -> nn.Parameter: ...
+
+    @property
+    def mask(self) -> Tensor:
+        """Bool, in the shape and memory layout of the weight. Its storage never moves."""
 
 
 @dataclass(eq=False)
@@ -36,7 +49,7 @@ class SparseLayer:
     """What a method keeps behind the weight: its dense values, or the log variance of its noise."""
 
     def __post_init__(self) -> None:
-        self.mask = full_mask(self.weight)
+        self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
 
     @classmethod
     def of(

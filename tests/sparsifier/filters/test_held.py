@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import granet
+from granet.channels import find_followers
+from granet.hidden import groups_of
 from granet.models import create_model
 from granet.patterns import FILTERS
-from granet.sparsifier.filters import find_followers
 from granet.sparsifier.zeros import Zeros
 from granet.weights import find_layers
 
@@ -30,7 +31,7 @@ def test_outputs_are_the_same_before_and_after(kit: Kit, name: str, seed: int) -
     for layer in layers:
         units = torch.rand(FILTERS.units(layer, layer.mask).shape) < 0.4
         layer.mask.copy_(FILTERS.spread(layer, units))
-    zeros = Zeros(find_followers(model, layers, optimizer), optimizer)
+    zeros = Zeros(find_followers(model, layers, groups_of(optimizer)), optimizer)
     zeros.followers.hold("outputs")  # dropped filters are silent from here on
     zeros.write()
     before, weights = outputs(model, kit.images()), count(model)
@@ -77,7 +78,7 @@ def test_a_sum_is_heard_if_one_of_its_terms_is(kit: Kit, both: bool) -> None:
     layers["conv2.weight"].mask[:3] = False
     if both:
         layers["short.weight"].mask[1:5] = False
-    zeros = Zeros(find_followers(model, list(layers.values()), optimizer), optimizer)
+    zeros = Zeros(find_followers(model, list(layers.values()), groups_of(optimizer)), optimizer)
     zeros.followers.hold("readers")
     zeros.write()
     dead = (model.fc.weight == 0).all(0)

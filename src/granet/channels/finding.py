@@ -9,24 +9,23 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
 
-from granet.channels import export, lift, trace_channels
-from granet.hidden import groups_of
+from granet.channels.exported import export
+from granet.channels.followers import Follower, Followers, Reader, filters_left
+from granet.channels.lifted import lift
+from granet.channels.traced import trace_channels
 from granet.names import plain_name, unwrapped
-from granet.sparsifier.filters.followers import Followers, Reader, filters_left
-from granet.weights import Follower, SparseLayer, weights_in
+from granet.weights import SparseLayer, weights_in
 
 
 def find_followers(
-    model: nn.Module, layers: Sequence[SparseLayer], optimizer: Optimizer | None, example: Any = None
+    model: nn.Module, layers: Sequence[SparseLayer], trained: Collection[nn.Parameter], example: Any = None
 ) -> Followers:
     """Find biases by the module that owns a weight, all else by tracing the model; warn of what cannot be held.
 
-    Without an optimizer all that is in the model can be: nothing trains it. With an example the model is exported.
+    Held can be what is ``trained`` by the optimizer at hand. With an example the model is exported.
     """
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    trained = set(model.parameters() if optimizer is None else groups_of(optimizer))
     model = unwrapped(model)
     modules = dict(model.named_modules())
     followers = Followers(layers)

@@ -24,14 +24,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from granet.channels import Flow
+from granet.channels.silence import Flow
 from granet.masking import zero_inactive
 from granet.patterns import FILTERS
-from granet.weights import Follower, Masked, SparseLayer
+from granet.weights import Masked, SparseLayer
 
 Held = Literal["layers", "outputs", "readers"]
 """How much is held at zero: only the inactive weights of the layers; also what else dropped filters would output, so
 that they are silent; also the weights that read silent channels."""
+
+
+@dataclass(eq=False)
+class Follower:
+    """A parameter whose mask no method chooses: it follows from the masks of layers."""
+
+    name: str
+    weight: nn.Parameter
+    mask: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mask = torch.ones_like(self.weight, dtype=torch.bool, requires_grad=False)
 
 
 @dataclass(eq=False)
