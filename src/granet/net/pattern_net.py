@@ -6,8 +6,7 @@ rounding by largest remainder, or cutting a ranking, can bring it; the achieved 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,12 +14,10 @@ from torch import Tensor
 from granet.distributions import Distribution, Uniform, kept
 from granet.net.pattern_ranking import BlockRanking, GroupRanking
 from granet.net.sparse_net import SparseNet
-from granet.patterns import Blocks, Groups, Units, check_fit, parse_pattern
+from granet.patterns import Blocks, Groups, check_fit, parse_pattern
 from granet.scores import Score
 from granet.selection import Candidates, Ranking, rank
 from granet.weights import SparseLayer
-
-P = TypeVar("P", Blocks, Groups)
 
 
 def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: float) -> SparseNet:
@@ -29,11 +26,10 @@ def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: 
     ValueError if the floors of all layers together are more than the sparsity leaves, or one is more than N:M leaves.
     """
     parsed = parse_pattern(pattern)
-    if parsed is None:
-        net = SparseNet(layers, floor)
-    else:
+    if parsed is not None:
         check_fit(parsed, layers)
-        net = BlockNet(layers, floor, parsed) if isinstance(parsed, Blocks) else GroupNet(layers, floor, parsed)
+    kind = BlockNet if isinstance(parsed, Blocks) else GroupNet if isinstance(parsed, Groups) else SparseNet
+    net = kind(layers, floor, parsed)
     floors, keep = sum(map(net.floor_of, layers)), kept(net.numel, sparsity)
     if floors > keep:
         given = f"floor={floor}" if parsed is None else f"pattern={pattern!r} with floor={floor}"
@@ -47,21 +43,10 @@ def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: 
     return net
 
 
-class PatternNet(SparseNet, Generic[P]):
-    """What patterns have in common: layer counts in whole quanta."""
-
-    def __init__(self, layers: Sequence[SparseLayer], floor: int, pattern: P) -> None:
-        super().__init__(layers, floor)
-        self.pattern: P = pattern
-        self._quanta = [pattern.quantum(layer) for layer in self.layers]
-
-    def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
-        if not self.pattern.holds(layer, mask):
-            raise ValueError(f"it breaks pattern={self.pattern.text!r}")
-
-
-class BlockNet(PatternNet[Blocks]):
+class BlockNet(SparseNet):
     """Blocks or filters. A proposal has one mask entry for each block; writing it spreads these to the weights."""
+
+    pattern: Blocks
 
     def _present(self) -> list[Tensor]:
         return [self._by_unit(layer, layer.mask) for layer in self.movable]
@@ -69,10 +54,6 @@ class BlockNet(PatternNet[Blocks]):
     def _weight_by_weight(self) -> list[Tensor]:
         pairs = zip(self.movable, self._proposed, strict=True)
         return [self.pattern.spread(layer, units).reshape(-1) for layer, units in pairs]
-
-    @property
-    def units(self) -> Units:
-        return Units(self.pattern)
 
     @property
     def _unit_sizes(self) -> Tensor:
@@ -89,27 +70,19 @@ class BlockNet(PatternNet[Blocks]):
         return BlockRanking(self._scores(score), self._proposed, sizes, candidates)
 
 
-class GroupNet(PatternNet[Groups]):
-    """N:M, or constant fan-in: pruning thins all groups of a layer alike."""
+class GroupNet(SparseNet):
+    """N:M, or constant fan-in: pruning thins all groups of a layer alike.
+
+    What regenerates goes anywhere in a layer, then each group grows back as many as it lost. This is SRigL's update
+    (Lasby et al., 2023) without its ablation of neurons. Weights just dropped may return.
+    """
+
+    pattern: Groups
 
     @torch.no_grad()
     def prune_to(self, sparsity: float, score: Score, distribution: Distribution | None = None) -> None:
         # N:M leaves the layers nothing to share: all get the same density.
         super().prune_to(sparsity, score, Uniform() if self.pattern.keep else distribution)
-
-    @torch.no_grad()
-    def regenerate(
-        self, ratio: float, drop: Score, grow: Score, rounding: Callable[[Tensor], Tensor] = torch.ceil
-    ) -> None:
-        """Drop the smallest weights anywhere in a layer, then let each group grow back as many as it lost.
-
-        This is SRigL's update (Lasby et al., 2023) without its ablation of neurons. Weights just dropped may return.
-        """
-        self._finish_thinning()
-        moved = self._portion(ratio, rounding, self._unit_sizes)
-        rank(self._scores(drop), self._proposed, "active").select(self.counts - moved)
-        self._rank_to_grow(grow).select(moved)
-        self.regrown = self.regrown + moved.sum()
 
     def shares(self, sparsity: float, distribution: Distribution) -> list[int]:
         """Under N:M all groups keep the same number: the nearest to what that sparsity leaves of M, at least N."""
@@ -117,6 +90,10 @@ class GroupNet(PatternNet[Groups]):
             return super().shares(sparsity, distribution)
         each = max(kept(self.pattern.size, sparsity), self.pattern.keep)
         return [each * groups for groups in self._quanta]
+
+    def _begin_regenerating(self, drop: Score) -> None:
+        self._finish_thinning()
+        self._thinning = drop, rank(self._scores(drop), self._proposed, "active")
 
     def _rank(self, score: Score, candidates: Candidates) -> Ranking:
         return GroupRanking(self.pattern, self.movable, self._scores(score), self._proposed, candidates)

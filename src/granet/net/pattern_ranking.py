@@ -7,6 +7,7 @@ and NaN ranks above infinity.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -65,37 +66,33 @@ class BlockRanking:
         return torch.zeros_like(sizes).index_add(0, layer[line], (place < cut).long())
 
 
+@dataclass(frozen=True, eq=False)
 class GroupRanking:
     """Candidates are single weights, but all groups of a layer end up with the same number of active ones."""
 
-    def __init__(
-        self,
-        pattern: Groups,
-        layers: Sequence[SparseLayer],
-        scores: Sequence[Tensor],
-        masks: Sequence[Tensor],
-        candidates: Candidates,
-    ) -> None:
-        self._pattern, self._layers = pattern, layers
-        self._scores, self._masks, self._candidates = scores, masks, candidates
+    pattern: Groups
+    layers: Sequence[SparseLayer]
+    scores: Sequence[Tensor]
+    masks: Sequence[Tensor]
+    candidates: Candidates
 
     def select(self, counts: Tensor) -> None:
         """Thin the groups out, or fill them up, each by the best candidates it has itself."""
-        for layer, score, mask, count in zip(self._layers, self._scores, self._masks, counts.unbind(), strict=True):
-            active = self._pattern.split(layer, mask.view(score.shape))
-            values = self._pattern.split(layer, score)
+        for layer, score, mask, count in zip(self.layers, self.scores, self.masks, counts.unbind(), strict=True):
+            active = self.pattern.split(layer, mask.view(score.shape))
+            values = self.pattern.split(layer, score)
             groups, count = len(active), count.to(mask.device)
-            if self._candidates == "active":
+            if self.candidates == "active":
                 chosen = best_of_rows(values, active, (count // groups).expand(groups))
             else:
                 there = active.sum(1)
                 chosen = active | best_of_rows(values, ~active, (there.sum() + count) // groups - there)
-            mask.copy_(self._pattern.join(layer, chosen).reshape(-1))
+            mask.copy_(self.pattern.join(layer, chosen).reshape(-1))
 
     def global_counts(self, total: Tensor, floors: Tensor) -> Tensor:
         """As for single weights, then rounded to whole quanta."""
-        quanta = constant([self._pattern.quantum(layer) for layer in self._layers], floors.device)
-        free = rank(self._scores, self._masks, "active").global_counts(total, floors)
+        quanta = constant([self.pattern.quantum(layer) for layer in self.layers], floors.device)
+        free = rank(self.scores, self.masks, "active").global_counts(total, floors)
         return rounded(free.double(), quanta, total)
 
 

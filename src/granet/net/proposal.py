@@ -12,7 +12,7 @@ from torch import Tensor
 from granet.distributions import least
 from granet.net.change import Change, intersect
 from granet.net.given_scores import check_numbers, check_shape, without_gradient
-from granet.patterns import SINGLE, Units
+from granet.patterns import Blocks, Pattern, Units
 from granet.probe import Probe
 from granet.scores import Score, gradient, magnitude
 from granet.selection import Candidates, Ranking, rank
@@ -32,12 +32,12 @@ class ProposedMasks:
     first until that value is written.
     """
 
-    def __init__(self, layers: Sequence[SparseLayer], floor: int = 1) -> None:
+    def __init__(self, layers: Sequence[SparseLayer], floor: int = 1, pattern: Pattern | None = None) -> None:
         self.layers = list(layers)
         self.numel = sum(layer.numel for layer in self.layers)
-        self.floor = floor
+        self.floor, self.pattern = floor, pattern
         self.device = self.layers[0].weight.device
-        self._quanta = [1] * len(self.layers)
+        self._quanta = [pattern.quantum(layer) if pattern else 1 for layer in self.layers]
         self.active = to_device([layer.numel for layer in self.layers], self.device)
         """Active weights of each layer, as committed."""
         self._index: Tensor | None = None
@@ -57,20 +57,20 @@ class ProposedMasks:
 
     # A proposal is opened at a mask update, changed by the method's moves, then committed.
 
-    def open(self, draw: int, movable: Sequence[SparseLayer], accept: Tensor) -> None:
-        """Begin a proposal from the present masks; only ``movable`` layers may change in it.
+    def open(self, draw: int, movable: Sequence[SparseLayer] | None = None, accept: Tensor | None = None) -> None:
+        """Begin a proposal from the present masks; only ``movable`` layers may change in it, by default all.
 
         Where ``accept`` (a bool tensor without dimensions) is false, no move changes anything: the device decides
         whether there is an update, and the host need not know.
         """
         self.draw = draw
         """The number of this proposal, for random scores."""
-        self.accept = accept
-        self.movable = list(movable)
-        all_move = len(movable) == len(self.layers)
-        self._index = None if all_move else constant([layer.index for layer in movable], self.device)
+        self.accept = torch.tensor(True, device=self.device) if accept is None else accept
+        self.movable = self.layers if movable is None else list(movable)
+        all_move = len(self.movable) == len(self.layers)
+        self._index = None if all_move else constant([layer.index for layer in self.movable], self.device)
         masks = self._flat_masks
-        self._masks = masks if all_move else [masks[layer.index] for layer in movable]
+        self._masks = masks if all_move else [masks[layer.index] for layer in self.movable]
         self._proposed: Sequence[Tensor] = self._present()
         self.counts = self.of_movable(self.active)
         """Active weights of each movable layer, as proposed."""
@@ -170,6 +170,10 @@ class ProposedMasks:
             self._thinning = score, self._rank(score, "active")
         return self._thinning[1]
 
+    def _begin_regenerating(self, drop: Score) -> None:
+        """As above, before as many as go grow again."""
+        self._begin_thinning(drop)
+
     def _finish_thinning(self) -> None:
         """Carry out the selection that was put off, if any, so that the proposed masks have ``self.counts``."""
         if self._thinning is not None:
@@ -177,14 +181,6 @@ class ProposedMasks:
             self._thinning = None
 
     # What a pattern other than single weights does in its own way.
-
-    def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
-        """ValueError if the layer cannot have that mask."""
-
-    @property
-    def units(self) -> Units:
-        """What is kept or dropped whole."""
-        return SINGLE
 
     @property
     def _unit_sizes(self) -> Tensor:
@@ -213,7 +209,17 @@ class ProposedMasks:
     def _rank(self, score: Score, candidates: Candidates) -> Ranking:
         return rank(self._scores(score), self._proposed, candidates)
 
-    # What moves need of scores and counts, whatever the pattern.
+    # What moves and others need, whatever the pattern.
+
+    def check_mask(self, layer: SparseLayer, mask: Tensor) -> None:
+        """ValueError if the layer cannot have that mask."""
+        if self.pattern is not None and not self.pattern.holds(layer, mask):
+            raise ValueError(f"it breaks pattern={self.pattern.text!r}")
+
+    @property
+    def units(self) -> Units:
+        """What is kept or dropped whole."""
+        return Units(self.pattern if isinstance(self.pattern, Blocks) else None)
 
     def _score_of(self, layer: SparseLayer, score: Score) -> Tensor:
         """The score of a layer, which a user's own function may have made."""

@@ -111,7 +111,7 @@ class SparseNet(ProposedMasks):
         optimizer state.
         """
         moved = self._portion(ratio, rounding, self._unit_sizes)
-        self._begin_thinning(drop)
+        self._begin_regenerating(drop)
         self.counts = self.counts - moved
         self._grow(moved, grow)  # there is room for as many as have gone
 

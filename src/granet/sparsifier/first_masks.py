@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from granet.methods import Method
 from granet.net import SparseNet
 from granet.probe import Probe
@@ -16,7 +14,7 @@ def choose_masks(method: Method, net: SparseNet, probe: Probe) -> None:
     Weights are written only where the method begins from another state than the model's own, as after a finished first
     run. Bringing them in line with the masks is left to the caller.
     """
-    net.open(draw=0, movable=net.layers, accept=torch.tensor(True, device=net.device))
+    net.open(draw=0)
     net.probe = probe
     method.begin(net)
     net.commit().write_masks()
