@@ -196,7 +196,7 @@ def test_a_layer_without_a_gradient_is_recorded_as_it_is(kit: Kit, method: str) 
     for step in range(kit.steps):
         run.optimizer.zero_grad()
         run.loss(step).backward()
-        if steps_of(run.sparsifier).reads_gradients and step % 4 == 1:
+        if steps_of(run.sparsifier).updates.reads_next and step % 4 == 1:
             run.model[0].weight.grad = None
         run.optimizer.step()
         if run.sparsifier.step in run.sparsifier.updates:

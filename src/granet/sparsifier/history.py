@@ -67,10 +67,7 @@ class History:
 
     def arrived(self) -> list[UpdateRecord]:
         """Records that have come in since the last call; does not wait."""
-        while self._coming:
-            event = self._coming[0][-1]
-            if event is not None and not event.query():  # type: ignore[no-untyped-call]
-                break
+        while self._coming and _is_here(self._coming[0][-1]):
             self._receive()
         new, self._told = self._done[self._told :], len(self._done)
         return new
@@ -78,14 +75,13 @@ class History:
     def records(self) -> list[UpdateRecord]:
         """All records; waits for those still on their way."""
         while self._coming:
-            event = self._coming[0][-1]
-            if event is not None:
-                event.synchronize()
             self._receive()
         return list(self._done)
 
     def _receive(self) -> None:
-        step, target, tracked, numbers, _ = self._coming.pop(0)
+        step, target, tracked, numbers, event = self._coming.pop(0)
+        if event is not None:
+            event.synchronize()
         pruned, regrown, accepted, ever, *active = numbers.tolist()
         achieved = (self._numel - sum(active)) / self._numel
         ever_active = ever / self._numel if tracked else None
@@ -100,3 +96,7 @@ class History:
         self._coming.clear()
         self._done = list(records)
         self._told = len(records)
+
+
+def _is_here(event: torch.cuda.Event | None) -> bool:
+    return event is None or bool(event.query())  # type: ignore[no-untyped-call]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from torch import Tensor
 from torch.optim import Optimizer
 
 from granet.channels import Held
@@ -16,21 +15,20 @@ from granet.net import Change, SparseNet
 from granet.sparsifier.history import History
 from granet.sparsifier.memory import Layout, check_layout
 from granet.sparsifier.readings import KeptGradients, read_rates
-from granet.weights import SparseLayer
 
 
 class MaskUpdates:
-    """Lets a method update the masks of a net after the steps that it asked for.
+    """Lets a method update the masks of a net after the steps that it asked for."""
 
-    Every ``clock`` that is passed in shows the steps taken so far.
-    """
-
-    def __init__(self, method: Method, net: SparseNet, optimizer: Optimizer, steps: range, clock: Clock) -> None:
+    def __init__(self, method: Method, net: SparseNet, optimizer: Optimizer, clock: Clock) -> None:
+        steps = method.updates(clock)
         if not isinstance(steps, Sequence):  # a user's method may have forgotten to return them
             raise ValueError(f"updates: gave {type(steps).__name__}; must be a range of optimizer steps")
         self._method = method
         self._net = net
         self._optimizer = optimizer
+        self.clock = clock
+        """Shows the steps taken so far."""
         self.steps = steps
         self._memory = method.gradient_memory
         net.dense_gradients = method.needs_gradient or self._memory is not None  # a memory is of inactive weights too
@@ -44,13 +42,24 @@ class MaskUpdates:
         self._kept = KeptGradients(net.layers)
         self._said: set[str] = set()
 
-    def is_next(self, clock: Clock) -> bool:
+    @property
+    def is_next(self) -> bool:
         """Whether the masks change after the next step."""
-        return clock.step + 1 in self.steps
+        return self.clock.step + 1 in self.steps
 
-    def held(self, clock: Clock) -> Held:
+    @property
+    def reads_next(self) -> bool:
+        """Whether gradients of the next step are read: by an update after it, or by the method's memory of them."""
+        return self.is_next or self._remembers_next
+
+    @property
+    def _remembers_next(self) -> bool:
+        return self._memory is not None and self._memory.wants(self.clock.step + 1, self.steps)
+
+    @property
+    def held(self) -> Held:
         """How much may be held at zero beside the layers: all else once no update can bring a filter back."""
-        if not self.steps or clock.step >= self.steps[-1]:
+        if not self.steps or self.clock.step >= self.steps[-1]:
             return "readers"
         return "layers" if self._method.regrows else "outputs"
 
@@ -60,12 +69,12 @@ class MaskUpdates:
 
     # Gradients, from before they are masked until the step is over.
 
-    def keep_gradients(self, clock: Clock) -> bool:
+    def keep_gradients(self) -> bool:
         """Before gradients are masked: keep what an update after this step will read of them.
 
         Returns whether it has masked them: where growth needs dense copies, copying and masking are one pass.
         """
-        if not self.reads_next(clock):
+        if not self.reads_next:
             return False
         if self._net.dense_gradients:
             self._kept.copy()
@@ -73,44 +82,37 @@ class MaskUpdates:
             self._kept.refer()
         return self._net.dense_gradients
 
-    def remember_gradients(self, clock: Clock) -> None:
+    def remember_gradients(self) -> None:
         """Give the gradients of the step just taken, which the clock does not show yet, to the method's memory."""
-        if self._memory is not None and self._remembers_next(clock):
+        if self._memory is not None and self._remembers_next:
             self._kept.hand_to(self._memory, getattr(self._optimizer, "grad_scale", None))
-            if not self.is_next(clock):
+            if not self.is_next:
                 self._kept.forget()
-
-    def reads_next(self, clock: Clock) -> bool:
-        """Whether gradients of the next step are read."""
-        return self.is_next(clock) or self._remembers_next(clock)
 
     def forget_gradients(self) -> None:
         self._kept.forget()
 
-    def _remembers_next(self, clock: Clock) -> bool:
-        return self._memory is not None and self._memory.wants(clock.step + 1, self.steps)
-
     # The update itself.
 
-    def update(self, clock: Clock) -> Change:
+    def update(self) -> Change:
         """What the method proposes, nothing of it written yet. Layers without a gradient keep their masks."""
-        change = Change()
+        net, clock, change = self._net, self.clock, Change()
         movable = self._kept.present()
-        if len(movable) < len(self._net.layers):
+        if len(movable) < len(net.layers):
             self._tell_of_still_layers()
         if movable:
-            accept = self._kept.all_finite(movable, self._net.device)
+            accept = self._kept.all_finite(movable, net.device)
             self.target = _target(self._method, clock)
             if self._method.needs_rate:
-                read_rates(self._optimizer, self._net.layers)
-            self._net.open(clock.step, movable, accept)
-            self._method.update(self._net, clock)
-            check_layout(self._net, self.memory_layout)
-            change = self._net.commit()
+                read_rates(self._optimizer, net.layers)
+            net.open(clock.step, movable, accept)
+            self._method.update(net, clock)
+            check_layout(net, self.memory_layout)
+            change = net.commit()
             if self._method.logged(clock):
-                self._record(clock, accept)
+                self.history.add(clock.step, self.target, net.pruned, net.regrown, accept, net.active, net.ever_active)
         if self._memory is not None:
-            self._memory.updated(self._net.layers)
+            self._memory.updated(net.layers)
         self._kept.forget()
         return change
 
@@ -123,12 +125,9 @@ class MaskUpdates:
             f"exclude=({still[0]!r},) leaves a layer out of the budget",
         )
 
-    def _record(self, clock: Clock, accept: Tensor) -> None:
-        net = self._net
-        self.history.add(clock.step, self.target, net.pruned, net.regrown, accept, net.active, net.ever_active)
-
     def warn_of_records(self) -> None:
         """Warn of updates that the device skipped and of layers that fell to their floor, as far as is known by now."""
+        floor_of = self._net.floor_of
         for record in self.history.arrived():
             if record.skipped:
                 self.say_once(
@@ -136,23 +135,20 @@ class MaskUpdates:
                 )
                 continue
             counts = zip(self._net.layers, record.active, strict=True)
-            if fallen := [layer for layer, active in counts if self._fell(layer, active)]:
+            if fallen := [layer for layer, active in counts if active <= floor_of(layer) < layer.numel]:
                 self.say_once(
                     [f"floor {layer.name}" for layer in fallen],
                     f"step {record.step}: {fallen[0].name}{and_more(fallen)}: only what its floor keeps is left, "
-                    f"{self._net.floor_of(fallen[0])} of {fallen[0].numel}; a larger floor=, or exclude=, spares it",
+                    f"{floor_of(fallen[0])} of {fallen[0].numel}; a larger floor=, or exclude=, spares it",
                 )
 
-    def _fell(self, layer: SparseLayer, active: int) -> bool:
-        return active <= self._net.floor_of(layer) < layer.numel
-
-    def warn_of_early_end(self, clock: Clock) -> None:
-        asked = self._method.sparsity
-        ends_early = bool(self.steps) and 0 < clock.step < self.steps[-1]
+    def warn_of_early_end(self) -> None:
+        step, asked = self.clock.step, self._method.sparsity
+        ends_early = bool(self.steps) and 0 < step < self.steps[-1]
         if ends_early and self._method.has_target and self.target < asked:
             self.say_once(
                 ["end"],
-                f"training ends at step {clock.step}, before the last update at step {self.steps[-1]}: its masks are "
+                f"training ends at step {step}, before the last update at step {self.steps[-1]}: its masks are "
                 f"at sparsity {self.target:.4g} and were asked for {asked:.4g}",
             )
 

@@ -51,7 +51,6 @@ class Sparsifier:
         state: Mapping[str, Any] | None,
         coverage: Coverage,
     ) -> None:
-        updates = method.updates(clock)
         check_held(optimizer, layers)
         check_free(layers)
         self.method = method
@@ -60,7 +59,7 @@ class Sparsifier:
         self._optimizer = optimizer
         self._layers = {layer.name: layer for layer in layers}
         self._net = make_net(layers, floor, method.pattern, method.sparsity)
-        self._updates = MaskUpdates(method, self._net, optimizer, updates, clock)
+        self._updates = MaskUpdates(method, self._net, optimizer, clock)
 
         # The masks: the method chooses the first ones, or a state has them.
         if state is None:
@@ -76,9 +75,9 @@ class Sparsifier:
         hidden = None if saved and saved.hidden is None else method.hide(probe.model, layers, optimizer)
         if hidden is not None and saved is not None:
             _check_hidden(hidden, saved, optimizer)
-        self._steps = Steps(method, self._net, self._updates, self._zeros, hidden, clock)
+        self._steps = Steps(method, self._net, self._updates, self._zeros, hidden)
         if saved is None:
-            self._steps.begin()
+            self._steps.follow()
         else:
             self._steps.take(saved)
         self._hooks: StepHooks | None = self._hook()
@@ -122,7 +121,7 @@ class Sparsifier:
     @property
     def step(self) -> int:
         """Optimizer steps taken so far."""
-        return self._steps.clock.step
+        return self._updates.clock.step
 
     @property
     def updates(self) -> range:
@@ -165,7 +164,7 @@ class Sparsifier:
         return Summary(
             method=repr(self.method),
             step=self.step,
-            total_steps=self._steps.clock.total_steps,
+            total_steps=self._updates.clock.total_steps,
             sparsity=self.sparsity,
             target=self.target_sparsity,
             final=self.method.sparsity if self.method.has_target else None,
@@ -215,14 +214,8 @@ class Sparsifier:
         the noise of ``vd`` comes from torch's generator, like dropout's: to continue bit for bit, save its state too.
         """
         self._warn_of_strays()
-        return write_state(
-            self.method,
-            self._steps.clock,
-            self.target_sparsity,
-            self._net,
-            self._updates.history,
-            self.hidden,
-        )
+        updates = self._updates
+        return write_state(self.method, updates.clock, self.target_sparsity, self._net, updates.history, self.hidden)
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -235,7 +228,7 @@ class Sparsifier:
         The optimizer comes last because a state of ``str`` or ``vd`` after :meth:`finish` removes the parameters that
         they had added to it.
         """
-        saved = read_state(state, self.method, self._steps.clock, self._net, self.hidden)
+        saved = read_state(state, self.method, self._updates.clock, self._net, self.hidden)
         differ = any(not torch.equal(saved.masks[name].to(mask.device), mask) for name, mask in self.masks.items())
         self._steps.take(saved)
         if differ:
@@ -251,7 +244,7 @@ class Sparsifier:
         """
         self._steps.write_what_is_due()
         self._warn_of_strays()
-        self._updates.warn_of_early_end(self._steps.clock)
+        self._updates.warn_of_early_end()
         self._steps.end_hidden()
 
     def __enter__(self) -> Sparsifier:

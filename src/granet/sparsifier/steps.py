@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from granet.channels import Held
-from granet.clock import Clock
 from granet.hidden import Hidden
 from granet.methods import Method, method_name
 from granet.net import Change, SparseNet
@@ -18,6 +16,7 @@ from granet.sparsifier.state import SavedState
 from granet.sparsifier.zeros import Zeros
 
 Listener = Callable[[Change], None]
+NO_CHANGE = Change()
 
 
 class Steps:
@@ -29,9 +28,8 @@ class Steps:
     """
 
     def __init__(
-        self, method: Method, net: SparseNet, updates: MaskUpdates, zeros: Zeros, hidden: Hidden | None, clock: Clock
+        self, method: Method, net: SparseNet, updates: MaskUpdates, zeros: Zeros, hidden: Hidden | None
     ) -> None:
-        self.clock = clock
         self.updates = updates
         self.hidden = hidden
         self.listeners: list[Listener] = []
@@ -48,16 +46,16 @@ class Steps:
         self.mask_gradients()
         if self.hidden is not None:
             self.hidden.enter()
-        return self._method.step_on_update or not self.updates_next
+        return self._method.step_on_update or not self.updates.is_next
 
     def prepare(self) -> None:
         """Write what is due, and tell the hidden part, if there is one, which step comes next."""
         self.write_what_is_due()
         if self.hidden is not None:
-            self.hidden.prepare(self.clock)
+            self.hidden.prepare(self.updates.clock)
 
     def mask_gradients(self) -> None:
-        masked = self.updates.keep_gradients(self.clock)
+        masked = self.updates.keep_gradients()
         if self.hidden is not None:
             self.hidden.pull_back()
         else:
@@ -71,12 +69,13 @@ class Steps:
             self._zeros.followers.copy_layer_masks()
         else:
             self._zeros.after_step()
-        due = self.updates_next
-        self.updates.remember_gradients(self.clock)
-        self.clock = replace(self.clock, step=self.clock.step + 1)
+        updates = self.updates
+        due = updates.is_next
+        updates.remember_gradients()
+        updates.clock = replace(updates.clock, step=updates.clock.step + 1)
         if due:
-            self.apply(self.updates.update(self.clock))
-        self.updates.warn_of_records()
+            self.apply(updates.update())
+        updates.warn_of_records()
 
     def given_up(self) -> None:
         """The optimizer skipped its step: the clock stands still, and the gradients kept for the step are discarded.
@@ -88,40 +87,26 @@ class Steps:
         if self.hidden is None:
             self._zeros.write()
 
-    @property
-    def updates_next(self) -> bool:
-        """Whether the masks are updated after the next step."""
-        return self.updates.is_next(self.clock)
-
-    @property
-    def reads_gradients(self) -> bool:
-        """Whether the masks are updated, or the method remembers gradients, after the next step."""
-        return self.updates.reads_next(self.clock)
-
     # Masks, and the weights and the optimizer's state that follow them.
 
     def apply(self, change: Change) -> None:
         """Write a change, the only place where that happens, and tell those who listen."""
-        self._zeros.begin_anew()
-        if self.hidden is None:
-            self._zeros.apply(change, self._held)
-        else:
-            change.write_masks()
-            self._show_anew()
+        self.follow(change)
         self.tell(change)
 
     def tell(self, change: Change) -> None:
         for listener in self.listeners:
             listener(change)
 
-    def begin(self) -> None:
-        """Bring all in line with the first masks."""
+    def follow(self, change: Change = NO_CHANGE) -> None:
+        """Bring all in line with the masks, which a change is written to first."""
         self._zeros.begin_anew()
         if self.hidden is None:
-            self._zeros.followers.hold(self._held)
-            self._zeros.write()
+            self._zeros.apply(change, self.updates.held)
         else:
-            self._show_anew()
+            change.write_masks()
+            self.hidden.show()  # hidden values and their optimizer state stay
+            self._zeros.followers.hold("layers")
 
     @torch.no_grad()
     def take(self, saved: SavedState) -> None:
@@ -133,7 +118,7 @@ class Steps:
             layer.identity = replace(layer.identity, seed=saved.seed)
         self.updates.forget_gradients()
         self._net.recount()
-        self.clock = replace(self.clock, step=saved.step)
+        self.updates.clock = replace(self.updates.clock, step=saved.step)
         self.updates.target = saved.target
         self.updates.history.load(saved.history)
         if self.hidden is not None and saved.hidden is not None:
@@ -143,7 +128,7 @@ class Steps:
             self.drop_hidden()  # nothing is hidden after finish(), and no update comes
             if self._method.hidden:
                 self.updates.stop()
-            self._zeros.followers.hold(self._held)
+            self._zeros.followers.hold(self.updates.held)
             self._due = True
 
     def write_what_is_due(self) -> None:
@@ -156,10 +141,6 @@ class Steps:
         """Whether weights are zero wherever masks say so, as far as it is up to this."""
         return not self._due and (self.hidden is None or self.hidden.shows_zeros)
 
-    @property
-    def _held(self) -> Held:
-        return self.updates.held(self.clock)
-
     # What is trained behind the weights.
 
     def show(self) -> None:
@@ -167,23 +148,17 @@ class Steps:
         if self.hidden is not None:
             self.hidden.leave()
 
-    def _show_anew(self) -> None:
-        assert self.hidden is not None
-        self.hidden.show()  # hidden values and their optimizer state stay
-        self._zeros.followers.hold("layers")
-
     def end_hidden(self) -> None:
         """Plain weights with exact zeros remain of what was hidden, under masks that are final."""
         if self.hidden is not None:
             self.show()
-            accept = torch.tensor(True, device=self._net.device)
-            self._net.open(self.clock.step, self._net.layers, accept)
+            self._net.open(self.updates.clock.step)
             self._net.recount()
             self._method.finish(self._net)
             change = self._net.commit()
             change.write_masks()
             self.drop_hidden()
-            self.begin()
+            self.follow()
             self.tell(change)
 
     def drop_hidden(self) -> None:

@@ -124,10 +124,10 @@ class GraphStep:
                 raise ValueError("sparsifier: must not be finished, the captured step trains what it had hidden")
             steps.prepare()
         self._graph.replay()
-        if self._sgd is not None and not (steps and steps.updates_next):
+        if self._sgd is not None and not (steps and steps.updates.is_next):
             self._sgd.replay()
         if steps is not None:
-            with rounded.gradients_shown() if rounded and steps.reads_gradients else nullcontext():
+            with rounded.gradients_shown() if rounded and steps.updates.reads_next else nullcontext():
                 steps.taken()
 
 
