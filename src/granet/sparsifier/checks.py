@@ -53,25 +53,19 @@ def warn_of_zeros(layers: Sequence[SparseLayer], units: Units) -> None:
     Training that is resumed this way would lose weights by the time its own masks are loaded, or, under a method that
     starts dense, its zeros. Less than a tenth of the weights is not worth a warning.
     """
-    sparse = "sparse already, but the first masks"
-    resume = "to resume training, give sparsify() its state=, or load the model after it"
-    if lost := [layer.name for layer in layers if _keeps_zeros_and_drops_others(layer, units)]:
-        _warn(f"{lost[0]}{and_more(lost)}: {sparse} keep zeros there and drop other weights; {resume}")
-    elif dense := [layer.name for layer in layers if _keeps_all_with_zeros(layer, units)]:
-        _warn(f"{dense[0]}{and_more(dense)}: {sparse} keep every weight, so zeros there are trained again; {resume}")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(f"granet: {message}", stacklevel=5)
-
-
-def _keeps_all_with_zeros(layer: SparseLayer, units: Units) -> bool:
-    there = units.mean(layer, (layer.weight.detach() != 0).float()) > 0
-    return bool(layer.mask.all()) and int(there.count_nonzero()) < 0.9 * there.numel()
-
-
-def _keeps_zeros_and_drops_others(layer: SparseLayer, units: Units) -> bool:
-    # A filter that is there as a whole has zeros of its own, where it reads filters that are not.
-    there = units.mean(layer, (layer.weight.detach() != 0).float()) > 0
-    shared, nonzero, active = (int(one.count_nonzero()) for one in (there & layer.mask, there, layer.mask))
-    return nonzero - shared > nonzero / 10 and active - shared > active / 10
+    lost, dense = [], []
+    for layer in layers:
+        # A filter that is there as a whole has zeros of its own, where it reads filters that are not.
+        there = units.mean(layer, (layer.weight.detach() != 0).float()) > 0
+        shared, nonzero, active = (int(one.count_nonzero()) for one in (there & layer.mask, there, layer.mask))
+        if nonzero - shared > nonzero / 10 and active - shared > active / 10:
+            lost.append(layer.name)
+        elif active == layer.mask.numel() and nonzero < 0.9 * there.numel():
+            dense.append(layer.name)
+    if lost or dense:
+        what = "zeros there and drop other weights" if lost else "every weight, so zeros there are trained again"
+        warnings.warn(
+            f"granet: {(lost or dense)[0]}{and_more(lost or dense)}: sparse already, but the first masks keep {what}; "
+            "to resume training, give sparsify() its state=, or load the model after it",
+            stacklevel=4,
+        )

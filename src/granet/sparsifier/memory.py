@@ -27,13 +27,11 @@ Layout = dict[tuple[str, str], tuple[torch.Size, torch.dtype]]
 def memory_layout(net: SparseNet) -> Layout:
     """What a method keeps; ValueError for anything but tensors: it could not be saved."""
     layout: Layout = {}
-    kept: Mapping[str, Mapping[str, object]] = _places(net)
-    for place, memory in kept.items():
-        for name, value in memory.items():
-            if not isinstance(value, Tensor):
-                told = " ".join(repr(value).split())[:80]  # an array would be told in many lines
-                raise ValueError(f"{_entry(place, name)}={told}: must be a tensor, so that it is saved and loaded")
-            layout[place, name] = value.shape, value.dtype
+    for where, value in _flat(_places(net)).items():
+        if not isinstance(value, Tensor):
+            told = " ".join(repr(value).split())[:80]  # an array would be told in many lines
+            raise ValueError(f"{_entry(*where)}={told}: must be a tensor, so that it is saved and loaded")
+        layout[where] = value.shape, value.dtype
     return layout
 
 
@@ -62,19 +60,17 @@ def memory_state(net: SparseNet) -> dict[str, dict[str, Tensor]]:
 
 def check_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
     """The tensors kept here, each with its value in ``state``; ValueError unless it holds exactly those."""
-    kept = {place: set(memory) for place, memory in _places(net).items() if memory}
+    kept = _flat(_places(net))
     whole = isinstance(state, Mapping) and all(isinstance(memory, Mapping) for memory in state.values())
-    there = {place: set(memory) for place, memory in state.items()} if whole else None
-    if there != kept:
-        names = sorted({name for names in kept.values() for name in names})
-        raise ValueError(f"state['memory']: must hold what the method keeps here, {', '.join(names) or 'nothing'}")
+    if not whole or _flat(state).keys() != kept.keys():
+        names = ", ".join(sorted({name for _, name in kept})) or "nothing"
+        raise ValueError(f"state['memory']: must hold what the method keeps here, {names}")
     pairs = []
-    for place, memory in _places(net).items():
-        for name, tensor in memory.items():
-            try:
-                pairs.append((tensor, _unpacked(state[place][name], tensor)))
-            except (ValueError, AttributeError) as error:
-                raise ValueError(f"state['memory'][{place!r}][{name!r}]: must be of this model ({error})") from error
+    for (place, name), tensor in kept.items():
+        try:
+            pairs.append((tensor, _unpacked(state[place][name], tensor)))
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"state['memory'][{place!r}][{name!r}]: must be of this model ({error})") from error
     return pairs
 
 
@@ -108,6 +104,10 @@ def _room_for(value: Tensor, net: SparseNet, layer: SparseLayer | None) -> Tenso
 
 def _places(net: SparseNet) -> dict[str, dict[str, Tensor]]:
     return {NET: net.memory} | {layer.name: layer.memory for layer in net.layers}
+
+
+def _flat(memories: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
+    return {(place, name): value for place, memory in memories.items() for name, value in memory.items()}
 
 
 def _packed(tensor: Tensor) -> Tensor:

@@ -55,7 +55,9 @@ class KeptGradients:
                 (old if layer in self._copied else new).append((layer, grad))
         self._finite = None
         if old:
-            set_by_hand = _fill_inactive(old)
+            # Inactive weights have gradients though these were masked and no backward pass brought others: they are set
+            # by hand. What was masked stays so, however it is clipped.
+            set_by_hand = _any([(grad != 0) & ~layer.mask for layer, grad in old])
             for layer, grad in old:
                 assert layer.gradient is not None
                 layer.gradient = torch.where(set_by_hand.to(grad.device), grad, layer.gradient)
@@ -109,14 +111,6 @@ class KeptGradients:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-
-
-def _fill_inactive(pairs: Sequence[tuple[SparseLayer, Tensor]]) -> Tensor:
-    """Whether there are gradients for inactive weights, though they were masked and no backward pass brought others.
-
-    Such as are set by hand: those that were masked stay so, however they are clipped.
-    """
-    return _any([(grad != 0) & ~layer.mask for layer, grad in pairs])
 
 
 def _any(tensors: Sequence[Tensor]) -> Tensor:
