@@ -26,9 +26,10 @@ class Choice:
     def of(cls, include: Sequence[str], exclude: Sequence[str], also: Sequence[str]) -> Choice:
         return cls(_globs("include", include), _globs("exclude", exclude), _globs("also", also))
 
-    def refuses(self, one: Candidate) -> bool:
-        """Whether the user leaves out this parameter, whatever it is."""
-        return bool(_matching(self.exclude, one.names) or not _matching(self.include, one.names))
+    def why_not(self, one: Candidate) -> str:
+        """Why a parameter that is not sparse stays dense; what the user leaves out is told from what does by itself."""
+        left_out = _matching(self.exclude, one.names) or not _matching(self.include, one.names)
+        return "excluded" if left_out else one.dense_because or "frozen"
 
     def takes(self, one: Candidate) -> str:
         """The glob that asks for this parameter, as an option; empty if it is not asked for."""

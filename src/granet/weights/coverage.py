@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from granet.error_line import and_more
-from granet.weights.candidates import Candidate, candidates_of
+from granet.weights.candidates import candidates_of
 from granet.weights.choice import Choice, is_matrix
 from granet.weights.layer import SparseLayer
 
@@ -75,20 +75,14 @@ def coverage_of(
     include: Sequence[str] = ("*",),
     exclude: Sequence[str] = (),
 ) -> Coverage:
-    """What these layers cover of the model; what the user left out is told from what stays dense by itself."""
+    """What these layers cover of the model."""
     choice = Choice.of(include, exclude, ())
     inside = {id(layer.weight) for layer in layers}
     parameters = [one for one in candidates_of(model) if not is_lazy(one.parameter)]
     total = sum(one.parameter.numel() for one in parameters)
     large = [
-        Outside(one.names[0], one.parameter.numel(), _why(one, choice))
+        Outside(one.names[0], one.parameter.numel(), choice.why_not(one))
         for one in parameters
         if id(one.parameter) not in inside and is_matrix(one) and one.parameter.numel() >= LARGE * total
     ]
     return Coverage(sum(layer.numel for layer in layers), total, tuple(sorted(large, key=lambda one: -one.numel)))
-
-
-def _why(one: Candidate, choice: Choice) -> str:
-    if choice.refuses(one):
-        return "excluded"
-    return one.dense_because or "frozen"
