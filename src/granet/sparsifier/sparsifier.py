@@ -276,8 +276,7 @@ class Sparsifier:
 
     def _hook(self) -> StepHooks:
         hold(self._layers.values(), self)
-        steps = self._steps
-        return StepHooks(self._optimizer, steps.before, steps.taken, steps.given_up, evaluate=steps.show)
+        return StepHooks(self._optimizer, self._steps)
 
     def __getstate__(self) -> dict[str, Any]:
         self._updates.history.records()  # nothing may be on its way from the device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -12,34 +12,25 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from granet.hidden import without_emptied
+from granet.sparsifier.steps import Steps
 
 _CHECKPOINT = "torch.distributed.checkpoint.state_dict"
 
 
 class StepHooks:
-    """Calls back when gradients are complete, and when a step was taken or given up.
+    """Calls the ``steps`` when gradients are complete, and when a step was taken or given up.
 
-    Args:
-        prepare: called between the backward pass and the optimizer's own work (after each closure, if it has one); the
-            optimizer takes its step only if it returns True.
-        taken: called after a step, including one that ``prepare`` withheld, which counts as a step.
-        given_up: called after a step that a fused optimizer skipped by itself because of infinite gradients.
-        evaluate: called before each closure, which is about to evaluate the model.
+    ``before`` is called between the backward pass and the optimizer's own work (after each closure, if it has one); the
+    optimizer takes its step only if it returns True. ``taken`` is called after a step, including one that was withheld,
+    which counts as a step, and ``given_up`` after one that a fused optimizer skipped by itself because of infinite
+    gradients. ``show`` is called before each closure, which is about to evaluate the model.
 
     A compiled ``step`` calls back in plain Python (``_disable_dynamo``, which unlike ``torch.compiler.disable``
     does not load the compiler before it is used): compiling a mask update takes minutes, and gains nothing.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        prepare: Callable[[], bool],
-        taken: Callable[[], None],
-        given_up: Callable[[], None],
-        evaluate: Callable[[], None],
-    ) -> None:
-        self._optimizer = optimizer
-        self._prepare, self._taken, self._given_up, self._evaluate = prepare, taken, given_up, evaluate
+    def __init__(self, optimizer: Optimizer, steps: Steps) -> None:
+        self._optimizer, self._steps = optimizer, steps
         self._withheld: list[tuple[nn.Parameter, Tensor]] = []
         self._running: FrameType | None = None
         """The frame of the step that has begun.
@@ -84,11 +75,11 @@ class StepHooks:
 
     @_disable_dynamo
     def _begin_closure(self) -> None:
-        self._evaluate()
+        self._steps.show()
 
     @_disable_dynamo
     def _complete(self) -> None:
-        if not self._prepare():
+        if not self._steps.before():
             # An optimizer skips parameters without a gradient, so this withholds the step.
             for group in self._optimizer.param_groups:
                 for parameter in group["params"]:
@@ -107,9 +98,9 @@ class StepHooks:
         # Under GradScaler a fused optimizer is always called and skips by itself; others are not called in that case.
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and bool(found_inf):
-            self._given_up()
+            self._steps.given_up()
         else:
-            self._taken()
+            self._steps.taken()
 
     def _hand_back(self) -> None:
         """The newest gradient of each parameter, unless there is a newer one: of a backward pass after an exception."""

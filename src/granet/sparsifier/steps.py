@@ -99,7 +99,7 @@ class Steps:
             listener(change)
 
     def follow(self, change: Change = NO_CHANGE) -> None:
-        """Bring all in line with the masks, which a change is written to first."""
+        """Write a change, if there is one, and bring all in line with the masks."""
         self._zeros.begin_anew()
         if self.hidden is None:
             self._zeros.apply(change, self.updates.held)
