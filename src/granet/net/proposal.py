@@ -258,9 +258,8 @@ def flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:
     """A flat copy of each mask, in logical order; those on one device are copied together."""
     if isinstance(masks, Row):
         return masks.clone()
-    devices = {mask.device for mask in masks}
-    if len(devices) == 1:
-        flat = [mask if mask.ndim == 1 else mask.flatten() for mask in masks]
-        whole = torch.cat(flat)
-        return Row(whole, torch.split(whole, list(sizes(flat))))
-    return [mask.flatten().clone() for mask in masks]
+    flat = [mask.reshape(-1) for mask in masks]
+    if len({mask.device for mask in flat}) != 1:
+        return [mask.clone() for mask in flat]
+    whole = torch.cat(flat)
+    return Row(whole, torch.split(whole, list(sizes(flat))))

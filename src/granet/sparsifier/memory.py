@@ -61,7 +61,7 @@ def memory_state(net: SparseNet) -> dict[str, dict[str, Tensor]]:
 def check_memory(net: SparseNet, state: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
     """The tensors kept here, each with its value in ``state``; ValueError unless it holds exactly those."""
     kept = _flat(_places(net))
-    whole = isinstance(state, Mapping) and all(isinstance(memory, Mapping) for memory in state.values())
+    whole = isinstance(state, Mapping) and all(isinstance(memory, Mapping) and memory for memory in state.values())
     if not whole or _flat(state).keys() != kept.keys():
         names = ", ".join(sorted({name for _, name in kept})) or "nothing"
         raise ValueError(f"state['memory']: must hold what the method keeps here, {names}")
