@@ -90,7 +90,7 @@ class Steps:
     # Masks, and the weights and the optimizer's state that follow them.
 
     def apply(self, change: Change) -> None:
-        """Write a change, the only place where that happens, and tell those who listen."""
+        """Write a change, and tell those who listen."""
         self.follow(change)
         self.tell(change)
 
