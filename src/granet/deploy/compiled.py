@@ -36,6 +36,8 @@ class Compiled:
         self._expected = [_Expected(number, leaf) for number, leaf in enumerate(example)]
         self._nested_inputs, self._nested_outputs = nested_inputs, nested_outputs
         self._names = list(nested_inputs.unflatten(range(len(example)))[1])
+        self._in_a_row = nested_inputs == pytree.tree_structure((tuple(range(len(example))), {}))
+        self._gives_one = nested_outputs.is_leaf()
         self.engines = engines
         """By the name of each plan, what runs it."""
         self.whole = whole
@@ -45,6 +47,16 @@ class Compiled:
         """The operators that PyTorch runs, each once."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        in_a_row = self._in_a_row and not kwargs and len(args) == len(self._expected)
+        leaves = args if in_a_row and all(isinstance(arg, Tensor) for arg in args) else self._leaves(args, kwargs)
+        for expected, leaf in zip(self._expected, leaves, strict=True):
+            expected.check(leaf)
+        with torch.no_grad():
+            outputs = self._run(*leaves)
+        return outputs[0] if self._gives_one else pytree.tree_unflatten(list(outputs), self._nested_outputs)
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """What is nested in the inputs. Few are: it takes longer than a small network does."""
         if kwargs.keys() == set(self._names):
             kwargs = {name: kwargs[name] for name in self._names}
         leaves, nested = pytree.tree_flatten((args, kwargs))
@@ -53,10 +65,7 @@ class Compiled:
                 f"inputs: {len(leaves)} in {_shown(nested)}; must be {len(self._expected)} in"
                 f" {_shown(self._nested_inputs)}, as in the example"
             )
-        for expected, leaf in zip(self._expected, leaves, strict=True):
-            expected.check(leaf)
-        with torch.no_grad():
-            return pytree.tree_unflatten(list(self._run(*leaves)), self._nested_outputs)
+        return leaves
 
     def __repr__(self) -> str:
         shapes = ", ".join(map(str, self._expected))

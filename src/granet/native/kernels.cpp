@@ -405,6 +405,54 @@ void give(const void *from, float *to, const int32_t *index, size_t count) {
   gather(static_cast<const Number *>(from), to, index, count);
 }
 
+#if defined(__AVX512F__)
+constexpr int dot_rows = 16;
+#elif defined(__AVX2__)
+constexpr int dot_rows = 8;
+#else
+constexpr int dot_rows = 4; // one number at a time, in chains that do not wait for each other
+#endif
+static_assert(dot_rows <= most_dot_rows);
+
+void dot(const float *vector, const uint32_t *columns, const float *values, size_t count, float *sums) {
+#if defined(__AVX512F__)
+  __m512 even = _mm512_setzero_ps(), odd = even;
+  constexpr ptrdiff_t ahead = 2048; // matrices come from the last cache, whose latency the processor does not hide itself
+  const auto product = [&](size_t i, __m512 sum) __attribute__((always_inline)) {
+    _mm_prefetch(reinterpret_cast<const char *>(columns + i * dot_rows) + ahead, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char *>(values + i * dot_rows) + ahead, _MM_HINT_T0);
+    const __m512 read = _mm512_i32gather_ps(_mm512_load_si512(columns + i * dot_rows), vector, 4);
+    return _mm512_fmadd_ps(_mm512_load_ps(values + i * dot_rows), read, sum);
+  };
+  size_t i = 0;
+  for (; i + 2 <= count; i += 2) {
+    even = product(i, even);
+    odd = product(i + 1, odd);
+  }
+  if (i < count) even = product(i, even);
+  _mm512_storeu_ps(sums, _mm512_add_ps(even, odd));
+#elif defined(__AVX2__)
+  __m256 even = _mm256_setzero_ps(), odd = even;
+  const auto product = [&](size_t i, __m256 sum) __attribute__((always_inline)) {
+    const auto *at = reinterpret_cast<const __m256i *>(columns + i * dot_rows);
+    return _mm256_fmadd_ps(_mm256_load_ps(values + i * dot_rows),
+                           _mm256_i32gather_ps(vector, _mm256_load_si256(at), 4), sum);
+  };
+  size_t i = 0;
+  for (; i + 2 <= count; i += 2) {
+    even = product(i, even);
+    odd = product(i + 1, odd);
+  }
+  if (i < count) even = product(i, even);
+  _mm256_storeu_ps(sums, _mm256_add_ps(even, odd));
+#else
+  float sum[dot_rows] = {};
+  for (size_t i = 0; i < count; i++)
+    for (int row = 0; row < dot_rows; row++) sum[row] += values[i * dot_rows + row] * vector[columns[i * dot_rows + row]];
+  for (int row = 0; row < dot_rows; row++) sums[row] = sum[row];
+#endif
+}
+
 void add(const void *left, const void *right, void *out, size_t vectors, bool relu_too) {
   const auto *one = static_cast<const Vector *>(left), *other = static_cast<const Vector *>(right);
   for (size_t i = 0; i < vectors; i++) {
@@ -418,7 +466,7 @@ void add(const void *left, const void *right, void *out, size_t vectors, bool re
 const Kernels &GRANET_JOIN(kernels_, GRANET_ISA)() {
   static constexpr Kernels kernels = {
       GRANET_TEXT(GRANET_ISA), sizeof(Number), lanes, accumulators, dense_vectors, find_conv, most_vectors,
-      sizeof(Kept<1>), sizeof(Kept<4>), keep<1>, keep<4>, move, pool, reduce, take, give, add};
+      sizeof(Kept<1>), sizeof(Kept<4>), keep<1>, keep<4>, move, pool, reduce, take, give, dot_rows, dot, add};
   return kernels;
 }
 

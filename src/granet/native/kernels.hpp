@@ -110,11 +110,14 @@ struct Kernels {
   // to[i] = from[index[i]], or zero where the index is negative: of the caller's floats, and to them
   void (*take)(const float *from, void *to, const int32_t *index, size_t count);
   void (*give)(const void *from, float *to, const int32_t *index, size_t count);
+  // sums[r] of `dot_rows` rows of a matrix by a vector, of floats always: entry i of row r is at i * dot_rows + r.
+  int dot_rows;
+  void (*dot)(const float *vector, const uint32_t *columns, const float *values, size_t count, float *sums);
   // out = relu?(left + right), in whole vectors; right may be null
   void (*add)(const void *left, const void *right, void *out, size_t vectors, bool relu);
 };
 
-constexpr int tallest_tile = 4, tallest_rows = 4;
+constexpr int tallest_tile = 4, tallest_rows = 4, most_dot_rows = 16;
 
 const Kernels &kernels_baseline();
 const Kernels &kernels_avx2();

@@ -26,8 +26,9 @@ class NativeUnsupported(ValueError):
 
 
 @cache
-def _loaded(path: str) -> ctypes.CDLL:
-    """A library that has this file and this interface."""
+def _loaded(named: str | None) -> ctypes.CDLL:
+    """The library of that name, or the one beside this module. It is looked for once: every call of it comes by here."""
+    path = named or _found()
     try:
         loaded = ctypes.CDLL(path)
         loaded.granet_message.restype = ctypes.c_char_p
@@ -41,9 +42,7 @@ def _loaded(path: str) -> ctypes.CDLL:
     return loaded
 
 
-def _path() -> str:
-    if named := os.environ.get(VARIABLE):
-        return named
+def _found() -> str:
     name = {"darwin": "libgranet_native.dylib", "win32": "granet_native.dll"}.get(sys.platform, "libgranet_native.so")
     for folder in (Path(__file__).parent, *_editable_folders()):
         if (folder / name).is_file():
@@ -62,7 +61,7 @@ def _editable_folders() -> list[Path]:
 
 def library() -> ctypes.CDLL:
     """The native library, or `NativeMissing`."""
-    return _loaded(_path())
+    return _loaded(os.environ.get(VARIABLE))
 
 
 def isas(bits: int = 32) -> tuple[str, ...]:

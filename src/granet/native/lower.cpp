@@ -100,16 +100,25 @@ private:
     return covers && good ? kept : best;
   }
 
+  // Whether maps have so few places that a vector of them would be mostly empty: then rows of a matrix fill vectors. In it
+  // a weight stands once for every place that reads another one, and its index must hold.
+  bool tiny(const Shape &out, const Shape &in) const {
+    const int64_t few = 4, places = std::max(out.height * out.width, in.height * in.width);
+    return places <= few && program_.kernels.dot_rows > places && in.size() <= UINT32_MAX / out.size();
+  }
+
   int conv(const Node &node) {
     const Conv &conv = *node.conv;
     const int input = value(node.input);
     const bool dots = node.shape.height == 1 && node.shape.width == 1 && conv.pointwise() &&
                       buffer(input).shape.height == 1 && buffer(input).shape.width == 1;
     const int other = node.other < 0 ? -1 : value(node.other);
-    if (dots && graph_.batch == 1) {
+    if (graph_.batch == 1 && (dots || tiny(node.shape, buffer(input).shape))) {
       const Format flat = flat_format(node.shape);
       const int from = seen_as(input, flat_format(buffer(input).shape)), plus = other < 0 ? -1 : seen_as(other, flat);
-      return append(make_dot(node), from, plus, program_.add_buffer({node.shape, flat}), 1);
+      Node made = node;
+      if (!dots) made.conv = as_matrix(conv, buffer(input).shape, node.shape);
+      return append(make_dot(made, program_.kernels), from, plus, program_.add_buffer({node.shape, flat}), 1);
     }
     const Format &now = buffer(input).format;
     const int64_t stride_h = dots ? 1 : conv.stride_h, stride_w = dots ? 1 : conv.stride_w;

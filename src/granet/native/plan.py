@@ -16,7 +16,6 @@ Floats = NDArray[np.float32]
 Positions = NDArray[np.uint32]
 Pair = tuple[int, int]
 
-_float_p = ctypes.POINTER(ctypes.c_float)
 
 
 class _Conv(ctypes.Structure):
@@ -111,7 +110,8 @@ class NativePlan:
         self._handle = handle
         self.batch, self.bits = int(batch), int(bits)
         self._inputs: list[int] = []
-        self._outputs: list[int] = []
+        self._shapes: list[tuple[int, int, int, int]] = []
+        """Of the outputs, with the batch."""
 
     def close(self) -> None:
         """Gives its memory back, once all runs have ended. A second time does nothing."""
@@ -219,7 +219,7 @@ class NativePlan:
 
     def output(self, value: int) -> None:
         self._call("output", ctypes.c_int32(_int32(value)))
-        self._outputs.append(value)
+        self._shapes.append((self.batch, *self.shape(value)))
 
     def shape(self, value: int) -> tuple[int, int, int]:
         """Channels, height, width."""
@@ -234,7 +234,7 @@ class NativePlan:
     def run(self, inputs: Sequence[Floats]) -> list[Floats]:
         """Arrays of shape [batch, channels, height, width], as many as there are inputs."""
         given = [np.ascontiguousarray(each, dtype=np.float32) for each in inputs]
-        made = [np.empty((self.batch, *self.shape(value)), np.float32) for value in self._outputs]
+        made = [np.empty(shape, np.float32) for shape in self._shapes]
         self._call("run", *_arrays(given), *_arrays(made))
         return made
 
@@ -307,6 +307,6 @@ def _int64(number: int) -> ctypes.c_int64:
 def _arrays(arrays: Sequence[Floats]) -> tuple[Any, ...]:
     """How many, pointers to them, and their sizes."""
     count = len(arrays)
-    pointers = (_float_p * count)(*(array.ctypes.data_as(_float_p) for array in arrays))
-    sizes = (ctypes.c_int64 * count)(*(array.size for array in arrays))
+    pointers = (ctypes.c_void_p * count)(*[array.ctypes.data for array in arrays])
+    sizes = (ctypes.c_int64 * count)(*[array.size for array in arrays])
     return _int64(count), pointers, sizes

@@ -92,7 +92,9 @@ void lower(const Graph &graph, Program &program);
 
 // Steps, each in a file of its own.
 std::unique_ptr<Step> make_conv(const Node &node);
-std::unique_ptr<Step> make_dot(const Node &node);
+std::unique_ptr<Step> make_dot(const Node &node, const Kernels &kernels);
+// The convolution as a matrix, by which all of the input is multiplied at once.
+std::shared_ptr<Conv> as_matrix(const Conv &conv, const Shape &input, const Shape &output);
 std::unique_ptr<Step> make_pool(const Node &node);
 std::unique_ptr<Step> make_global_pool(const Node &node);
 std::unique_ptr<Step> make_add(const Node &node);
