@@ -27,7 +27,7 @@ class NativeUnsupported(ValueError):
 
 @cache
 def _loaded(named: str | None) -> ctypes.CDLL:
-    """The library of that name, or the one beside this module. It is looked for once: every call of it comes by here."""
+    """The library of that name, or the one beside this module: looked for once, as every call of it comes by here."""
     path = named or _found()
     try:
         loaded = ctypes.CDLL(path)
