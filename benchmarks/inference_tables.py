@@ -18,6 +18,8 @@ BEGIN, END = "<!-- inference: made by python benchmarks/inference_tables.py -->"
 
 NETWORKS = {"vgg19": "VGG-19, 32 x 32", "resnet50": "ResNet-50, 224 x 224"}
 MASKS = {"uniform": "uniform", "granet": "GraNet's"}
+PRECISIONS = ("", ", 16 bit")
+"""As labels and tables end of what ran in float32, and in 16 bits where the processor computes so."""
 SPARSITIES = (0.9, 0.95, 0.98)
 
 Measured = Mapping[str, Any]
@@ -53,8 +55,8 @@ def front(results: Sequence[Measured]) -> str:
         for one in result["comparisons"]:
             if (one["batch"], one["threads"]) == (1, 1):
                 name, best = NETWORKS[one["network"]], dense(one)
-                for masks, words in MASKS.items():
-                    rows.append((processor(result), name, words, best, *(ratios(one, masks, s) for s in SPARSITIES)))
+                for words, labels in rows_of(one):
+                    rows.append((processor(result), name, words, best, *(ratios(one, label) for label in labels)))
     return markdown_table(rows)
 
 
@@ -70,9 +72,10 @@ def parts(result: Measured) -> Iterator[str]:
     rows = [("network", "batch", "threads", "best dense engine", "masks", *(f"{s:.0%}" for s in SPARSITIES))]
     for one in result["comparisons"]:
         place = NETWORKS[one["network"]], str(one["batch"]), str(one["threads"]), dense(one)
-        for masks, words in MASKS.items():
-            cells = (f"{1e3 * time(one, label(masks, s)):.3g} ms, {ratios(one, masks, s)}" for s in SPARSITIES)
-            rows.append((*place, words, *cells))
+        for words, labels in rows_of(one):
+            rows.append(
+                (*place, words, *(f"{1e3 * time(one, label):.3g} ms, {ratios(one, label)}" for label in labels))
+            )
             place = "", "", "", ""
     yield markdown_table(rows)
     first = {one["network"]: one for one in reversed(result["comparisons"])}
@@ -88,8 +91,14 @@ def processor(result: Measured) -> str:
     return str(result["machine"]["processor"])
 
 
-def label(masks: str, sparsity: float) -> str:
-    return f"{masks} {sparsity:g}"
+def rows_of(one: Measured) -> Iterator[tuple[str, list[str]]]:
+    """What was measured of granet: a name for the row, and the label for each sparsity."""
+    there = {row["label"] for row in one["results"]}
+    for masks, words in MASKS.items():
+        for precision in PRECISIONS:
+            labels = [f"{masks} {sparsity:g}{precision}" for sparsity in SPARSITIES]
+            if there.issuperset(labels):
+                yield words + precision, labels
 
 
 def row_of(one: Measured, label: str) -> Mapping[str, Any]:
@@ -107,9 +116,9 @@ def dense(one: Measured) -> str:
     return "; ".join(f"{name} {1e3 * time(one, name):.3g} ms" for name in names)
 
 
-def ratios(one: Measured, masks: str, sparsity: float) -> str:
+def ratios(one: Measured, label: str) -> str:
     """Over the best dense engine in float32; in parentheses over the best in any precision if that is another one."""
-    row = row_of(one, label(masks, sparsity))
+    row = row_of(one, label)
     over = f"{row['over_best_float32']:.1f}x"
     return over if one["best_dense"] == one["best_dense_float32"] else f"{over} ({row['over_best']:.1f}x)"
 
@@ -122,7 +131,7 @@ def break_even(one: Measured, engine: str) -> str:
     measured = sorted(
         (float(row["label"].removeprefix("uniform ")), float(row["times"]["median"]))
         for row in one["results"]
-        if row["label"].startswith("uniform ")
+        if row["label"].startswith("uniform ") and not row["label"].endswith(PRECISIONS[1])
     )
     slower = [point for point in measured if point[1] > wanted]
     if not slower:

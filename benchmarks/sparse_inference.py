@@ -10,11 +10,12 @@ VGG-19 takes images of 32 x 32 (CIFAR), ResNet-50 of 224 x 224. At 90, 95 and 98
   90 % and ResNet-50 have random masks with the densities of the layers of GraNet's runs on CIFAR, whose logs are in
   results/logs.
 
-For each network, batch and number of threads, all six take turns with every dense engine that is installed
-(`granet.deploy.bench`, which is also behind `granet bench`); in the first group of a network uniform masks of fewer
-zeros as well, which show where zeros begin to pay. Dense engines get the network that is uniform at 95 %.
+For each network, batch and number of threads, all six, in float32 and in 16 bits where the processor computes so, take
+turns with every dense engine that is installed (`granet.deploy.bench`, which is also behind `granet bench`); in the
+first group of a network uniform masks of fewer zeros as well, which show where zeros begin to pay. Dense engines get
+the network that is uniform at 95 %.
 Ratios are against the fastest of them, in float32 and in any precision. Leave the machine alone meanwhile; the file is
-written after each group. On two cores it takes some twenty minutes.
+written after each group. On two cores it takes some forty minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import torch
 from torch import nn
 
 import granet
-from granet.deploy.bench import GRANET, Comparison, Entrant, compare, entrants, machine
+from granet.deploy.bench import GRANET, GRANET_HALVES, Comparison, Entrant, compare, entrants, machine
 from granet.files import write_text
 from granet.native import library
 from granet.training.environment import environment
@@ -70,6 +71,7 @@ def main() -> None:
         _, side, batches = NETWORKS[name]
         models = {(masks, s): sparse(name, masks, s) for masks in ("uniform", "granet") for s in SPARSITIES}
         ours = [Entrant(f"{masks} {s:g}", GRANET, model) for (masks, s), model in models.items()]
+        ours += [Entrant(f"{masks} {s:g}, 16 bit", GRANET_HALVES, model) for (masks, s), model in models.items()]
         dense = [one for one in entrants(models["uniform", 0.95]) if not one.candidate.startswith(GRANET)]
         fewer = [Entrant(f"uniform {s:g}", GRANET, sparse(name, "uniform", s)) for s in FEWER]
         for batch in batches:

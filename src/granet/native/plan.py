@@ -17,7 +17,6 @@ Positions = NDArray[np.uint32]
 Pair = tuple[int, int]
 
 
-
 class _Conv(ctypes.Structure):
     _fields_ = (
         ("input", ctypes.c_int32),

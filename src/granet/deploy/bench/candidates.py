@@ -159,9 +159,10 @@ def _openvino_own(folder: Path, inputs: Inputs, threads: int) -> Ready:
 
 
 GRANET = "granet"
+GRANET_HALVES = f"{GRANET}, 16 bit"
 CANDIDATES: Mapping[str, Candidate] = {
     GRANET: Candidate(_write_plan, _native, dense=False),
-    f"{GRANET}, 16 bit": Candidate(
+    GRANET_HALVES: Candidate(
         partial(_write_plan, dtype=torch.float16), partial(_native, dtype=torch.float16), dense=False
     ),
     "granet.compact": Candidate(_write_compacted, _eager, dense=False),
