@@ -106,6 +106,7 @@ def to_semi_structured(
             weight = copy.get_parameter(layer.weight)
             owner = copy.get_submodule(layer.weight.rpartition(".")[0])
             owner.weight = nn.Parameter(torch.sparse.to_sparse_semi_structured(weight), requires_grad=False)
+            owner.register_forward_pre_hook(_contiguous)
     try:
         dense.difference(partial(outputs_of, copy))
     except Different as what:
@@ -116,6 +117,11 @@ def to_semi_structured(
 
 def _on_gpu(dtype: torch.dtype, tensor: Tensor) -> Tensor:
     return tensor.to("cuda", dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def _contiguous(layer: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Only such inputs are made one matrix of rows by torch, and its format multiplies nothing else."""
+    return tuple(tensor.contiguous() for tensor in given)
 
 
 def survey(model: nn.Module, example_input: Any, measure: Measure) -> Iterator[Layer]:
