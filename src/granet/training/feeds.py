@@ -148,4 +148,5 @@ def _read(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
         words = str(error).strip()
         if not words.startswith("Caught "):
             raise
-        raise ValueError(words.splitlines()[-1].partition(": ")[2]) from error
+        # Torch's frames hold its iterator: left to the garbage collector, that waits 5 s for each worker to end.
+        raise ValueError(words.splitlines()[-1].partition(": ")[2]) from error.with_traceback(None)
