@@ -243,6 +243,23 @@ def test_sis_reaches_a_sparsity_of_a_tiny_net(sparsity: float) -> None:
         assert begin(model, granet.SIS(sparsity=sparsity), **given).sparsity == pytest.approx(sparsity)
 
 
+def test_sis_searches_for_a_solution_a_little_less_sparse_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the smallest weights make up little. Here the tolerance is the share of zeros itself."""
+    tried: list[float] = []
+
+    def zeroed(weight: Tensor, constraints: object, tolerance: float, *_: object) -> Tensor:
+        tried.append(tolerance)
+        return weight * (torch.arange(weight.numel()).view_as(weight) >= tolerance * weight.numel())
+
+    monkeypatch.setattr("granet.methods.sis.sis.least_weights", zeroed)
+    model = nn.Linear(20, 50, bias=False)
+    given = {"batches": [(torch.eye(20), None)], "trained": model.state_dict()}
+    for sparsity in (0.3, 0.6, 0.9):
+        sparsifier = begin(model, granet.SIS(sparsity=sparsity, batch_count=1), **given)
+        assert sparsity - 0.01 <= tried[-1] <= sparsity == pytest.approx(sparsifier.sparsity)
+        sparsifier.remove()
+
+
 @pytest.mark.parametrize("where", ["batches", "trained"])
 @pytest.mark.parametrize("fields", [{"tolerance": 0.3}, {"sparsity": 0.5}, {"sparsity": 0.5, "pattern": "filter"}])
 @pytest.mark.filterwarnings("ignore:granet. pattern='filter'. a dropped row")
