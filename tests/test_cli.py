@@ -63,7 +63,7 @@ def printed(
 
 
 def test_train_writes_both_runs_and_the_table(tmp_path: Path, printed: Callable[[str], str]) -> None:
-    told = printed("train --epochs 2 --sparsity 0.8 --out here")
+    told = printed("train --epochs 2 --sparsity 0.8 --batch-size 256 --every 2 --out here")
     runs = sorted(path.name for path in (tmp_path / "here").iterdir())
     assert [name.rpartition("-")[0] for name in runs] == [
         "digits-digits_net-dense-seed0",
@@ -173,6 +173,7 @@ def test_wrong_value_in_a_real_process(tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout
 
 
+@pytest.mark.slow
 def test_unknown_option_and_command(tmp_path: Path) -> None:
     for arguments in (("train", "--sparsty", "0.9"), ("trian",), ("train", "--epochs", "many")):
         done = command(*arguments, cwd=tmp_path)
@@ -208,6 +209,7 @@ def test_methods_in_markdown_is_the_page(monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().out == (Path(__file__).parents[1] / "docs" / "methods.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_version_and_help(tmp_path: Path) -> None:
     assert command("--version", cwd=tmp_path).stdout == f"granet {granet.__version__}\n"
     done = command("train", "--help", cwd=tmp_path)

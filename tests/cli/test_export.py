@@ -15,6 +15,7 @@ from devices import GPU
 from granet.cli import main
 from granet.deploy import SemiStructured
 from granet.deploy.semi_structured import Layer
+from quick import slow_but_for
 from refusals import Commands
 from runs import finished_run
 
@@ -38,6 +39,7 @@ def said(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_a_program_of_torch_takes_the_name_of_the_run(
     run: tuple[Path, nn.Module], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,7 +60,10 @@ def test_a_batch_size_that_is_asked_for(run: tuple[Path, nn.Module], capsys: pyt
         program(IMAGES[:2])
 
 
-@pytest.mark.parametrize(("dtype", "close"), [("", 1e-4), ("--dtype float32", 1e-4), ("--dtype float16", 2e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "close"),
+    slow_but_for([("--dtype float16", 2e-2)], [("", 1e-4), ("--dtype float32", 1e-4), ("--dtype float16", 2e-2)]),
+)
 def test_the_runtime(dtype: str, close: float, run: tuple[Path, nn.Module], capsys: pytest.CaptureFixture[str]) -> None:
     folder, model = run
     said(f"{folder} --to runtime --batch 3 --out net.granet {dtype}", capsys)

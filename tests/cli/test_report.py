@@ -58,9 +58,13 @@ def test_all_folders_that_are_named_are_in_it(
     [
         ("nothing", "runs='nothing'"),
         (".", "runs='.'"),
-        ("{run} --out page.pdf", "out='page.pdf'"),
         ("", "runs=()"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(arguments: str, subject: str, runs: Path, refused: Commands) -> None:
-    refused(f"report {arguments.format(run=runs)}", subject)
+def test_bad_input_is_one_line_and_exit_2(arguments: str, subject: str, refused: Commands) -> None:
+    refused(f"report {arguments}", subject)
+
+
+@pytest.mark.slow
+def test_a_file_that_is_no_page_is_one_line_and_exit_2(runs: Path, refused: Commands) -> None:
+    refused(f"report {runs} --out page.pdf", "out='page.pdf'")

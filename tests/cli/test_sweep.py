@@ -20,6 +20,7 @@ from granet.studies.spec import read_spec
 from granet.training import EpochRecord, Recipe, RunDir, Summary
 from granet.training.fingerprint import fingerprint
 from granet.training.rundir import run_name
+from quick import slow_but_for
 from refusals import Commands
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -48,7 +49,7 @@ def test_a_wrong_option_is_refused_before_the_first_run(
     refused([*COMMANDS[command], f"--{option.replace('_', '-')}={value}"], option, value)
 
 
-@pytest.mark.parametrize("written", ["packed = 2\n", ""])
+@pytest.mark.parametrize("written", slow_but_for([""], ["packed = 2\n", ""]))
 def test_options_and_the_file_say_how_runs_are_trained(
     written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

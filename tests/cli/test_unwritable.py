@@ -10,6 +10,7 @@ import pytest
 from granet.cli import main
 from granet.cli.flops import Flops
 from granet.training import EpochRecord, RunDir
+from quick import slow_but_for
 from refusals import Commands
 
 STUDY = Path(__file__).parents[2] / "recipes" / "studies" / "plasticity-digits.toml"
@@ -17,7 +18,7 @@ ZOO = Path(__file__).parents[2] / "recipes" / "zoo-digits.toml"
 
 
 @pytest.mark.parametrize("out", ["afile", "afile/sub", "/proc/granet-no-such"])
-@pytest.mark.parametrize(("command", "spec"), [("sweep", ZOO), ("plasticity", STUDY)])
+@pytest.mark.parametrize(("command", "spec"), slow_but_for([("sweep", ZOO)], [("sweep", ZOO), ("plasticity", STUDY)]))
 def test_a_study_needs_a_folder(command: str, spec: Path, out: str, refused: Commands) -> None:
     refused([command, spec, "--out", out], "out", out)
 

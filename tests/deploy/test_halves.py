@@ -51,6 +51,7 @@ def test_outputs_are_close_and_not_the_same() -> None:
     assert 1e-6 < error < LARGEST_ERROR
 
 
+@pytest.mark.slow
 def test_nothing_is_rounded_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "HALVES", {"native float16": None})
     model, images = network()
@@ -59,6 +60,7 @@ def test_nothing_is_rounded_unless_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     assert_close(fast(images), model(images))
 
 
+@pytest.mark.slow
 def test_sums_that_are_too_large_are_computed_in_32_bits() -> None:
     model, images = network(3e4)
     with pytest.warns(UserWarning, match=r"^granet: the engine native float16 is not used: sums reach .*, and"):

@@ -15,6 +15,7 @@ import pytest
 from granet.native import NativePlan, NativeUnsupported, isas, library
 from granet.native.plan import STRUCTURES
 from native_twin import EMULATED, Twin, halves
+from quick import slow_but_for
 
 
 def positions(*numbers: int) -> Any:
@@ -150,8 +151,13 @@ def network(batch: int = 1, threads: int = 1, isa: str | None = None) -> Twin:
     return twin
 
 
-@pytest.mark.parametrize("isa", ["baseline", None, EMULATED])
-@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(
+    ("isa", "batch"),
+    [
+        *((isa, batch) for isa in ("baseline", None) for batch in (1, 4)),
+        *slow_but_for([(EMULATED, 1)], [(EMULATED, 1), (EMULATED, 4)]),
+    ],
+)
 def test_every_choice_computes_the_same(isa: str | None, batch: int) -> None:
     twin = network(batch, isa=isa)
     tried = 0

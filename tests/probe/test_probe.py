@@ -16,6 +16,7 @@ import granet
 from granet.model_inputs import each_tensor
 from granet.probe import Probe
 from granet.weights import find_layers
+from quick import slow_but_for
 from refusals import refused
 
 BATCHES = [(torch.randn(12, 6, generator=torch.Generator().manual_seed(i)), torch.arange(12) % 3) for i in range(3)]
@@ -134,7 +135,7 @@ class Checkpointed(nn.Module):
         return out
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", slow_but_for([torch.float32], [torch.float32, torch.float64]))
 @pytest.mark.parametrize("name", ["snip", "grasp", "synflow"])
 def test_checkpointed_activations_change_nothing(name: str, dtype: torch.dtype) -> None:
     plain, model = net(dtype), Checkpointed(net(dtype))

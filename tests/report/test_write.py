@@ -96,8 +96,9 @@ def one_run(tmp_path_factory: pytest.TempPathFactory, write_run: Make) -> Path:
     return folder
 
 
-def test_the_numbers_are_those_of_the_files(one_run: Path) -> None:
-    page = Page((one_run / "page.html").read_text(encoding="utf-8"))
+@pytest.mark.usefixtures("words_alone")
+def test_the_numbers_are_those_of_the_files(tmp_path: Path, make_run: Make) -> None:
+    page = report(make_run(), out=tmp_path / "page.html")
     named = dict(zip(page.rows[0], page.rows[1], strict=True))
     assert named == {
         "run": "granet 0.75",

@@ -21,7 +21,7 @@ SHORT = Recipe(epochs=4, batch_size=32, milestones=("50%",), method_fields={"spa
 @pytest.mark.parametrize("method", slow_but_for(["granet"], ["granet", "dpf"]))
 def test_dropped_filters_of_the_average_output_zero(data: ImageSet, method: str) -> None:
     fields = {"sparsity": 0.5, "pattern": "filter", "every": 1}
-    recipe = replace(SHORT, method=method, method_fields=fields, ema=0.9, exclude=("classifier.weight",))
+    recipe = replace(SHORT, epochs=2, method=method, method_fields=fields, ema=0.9, exclude=("classifier.weight",))
     training = Training(recipe, data)
     list(training.epochs())
     dropped = ~training.sparsifier.masks["hidden.0.weight"].any(1)
@@ -31,7 +31,7 @@ def test_dropped_filters_of_the_average_output_zero(data: ImageSet, method: str)
 
 
 def test_the_average_follows_and_is_as_sparse(data: ImageSet) -> None:
-    training = Training(replace(SHORT, ema=0.9), data)
+    training = Training(replace(SHORT, epochs=2, ema=0.9), data)
     expected: dict[str, torch.Tensor] = {}
     masks = training.sparsifier.masks
 

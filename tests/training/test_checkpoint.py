@@ -180,6 +180,7 @@ def test_the_command_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
     assert said.startswith(f"granet: {folder.path / 'checkpoint-00000001.pt'}: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", slow_but_for(["granet"], ["granet", "set", "vd", "dense"]))
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, method: str) -> None:
     fields = {} if method == "dense" else {"sparsity": 0.9, "every": 7}

@@ -10,6 +10,7 @@ from granet.cli import main
 from granet.data import load
 from granet.training.fingerprint import fingerprint
 from granet.training.recipe import Recipe
+from granet.training.run import Run
 from granet.training.rundir import RunDir
 from refusals import refused
 
@@ -64,12 +65,12 @@ def test_the_commands_say_it_in_one_line(tmp_path: Path, name: str, capsys: pyte
 
 
 def swept(out: Path) -> list[str]:
-    """The command of a sweep of one run, which it has trained."""
+    """The command of a sweep of one run, which is trained already."""
     grid = out / "grid.toml"
     grid.write_text('method = "static"\nsparsity = 0.5\nepochs = 2\nbatch_size = 256\n')
-    command = ["sweep", str(grid), "--out", str(out)]
-    main(command)
-    return command
+    recipe = Recipe(method="static", method_fields={"sparsity": 0.5}, epochs=2, batch_size=256)
+    list(Run(recipe, load("digits"), torch.device("cpu"), out).epochs())
+    return ["sweep", str(grid), "--out", str(out)]
 
 
 def test_damaged_epochs_of_a_finished_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

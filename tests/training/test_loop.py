@@ -48,7 +48,7 @@ def test_granet_reaches_its_sparsity_and_learns(data: ImageSet) -> None:
 
 def test_records_agree_with_the_model(data: ImageSet) -> None:
     data = replace(data, val_labels=1 - data.val_labels)  # so that the two accuracies differ
-    training = Training(SHORT, data)
+    training = Training(replace(SHORT, epochs=2), data)
     last = list(training.epochs())[-1]
     normalise = normaliser(data.mean, data.std, torch.device("cpu"))
     for images, labels, accuracy in (
@@ -224,7 +224,7 @@ def test_a_run_goes_on_from_any_step(data: ImageSet, ema: float) -> None:
 
 
 def test_an_epoch_that_was_left_in_the_middle_goes_on(data: ImageSet) -> None:
-    whole, left = Training(SHORT, data), Training(SHORT, data)
+    whole, left = (Training(replace(SHORT, epochs=2), data) for _ in range(2))
     list(whole.epochs())
 
     def leave() -> None:

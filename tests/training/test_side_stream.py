@@ -35,12 +35,12 @@ class Net(nn.Module):
 @pytest.mark.parametrize(
     ("net", "apart"),
     [
-        (Net(lambda net, x: net.second(x)), 1),
+        pytest.param(Net(lambda net, x: net.second(x)), 1, marks=pytest.mark.slow),
         (Net(lambda net, x: net.second(x), bias=True), 1),
         (Net(lambda net, x: net.second(net.second(x))), 0),  # their sum is read in the pass
         (Net(lambda net, x: functional.conv2d(x.double(), net.second.weight.double())), 0),  # cast in the pass
         (Net(lambda net, x: net.up(x)), 0),
-        (Net(lambda net, x: x), 0),
+        pytest.param(Net(lambda net, x: x), 0, marks=pytest.mark.slow),
         (frozen(Net(lambda net, x: net.second(x))), 0),
     ],
     ids=["plain", "bias", "twice", "cast", "transposed", "first", "frozen"],
