@@ -47,17 +47,21 @@ def with_text(page: str, text: str) -> str:
 
 
 def front(results: Sequence[Measured]) -> str:
-    """One image in one thread; empty without results."""
-    if not results:
-        return ""
-    rows = [("machine", "network", "masks", "best dense engine", *(f"{sparsity:.0%}" for sparsity in SPARSITIES))]
-    for result in results:
-        for one in result["comparisons"]:
-            if (one["batch"], one["threads"]) == (1, 1):
-                name, best = NETWORKS[one["network"]], dense(one)
-                for words, labels in rows_of(one):
-                    rows.append((processor(result), name, words, best, *(ratios(one, label) for label in labels)))
-    return markdown_table(rows)
+    """One image in one thread, of machines that both networks were measured on in one run."""
+    return "\n".join(part for result in results for part in _front(result))
+
+
+def _front(result: Measured) -> Iterator[str]:
+    alone = [one for one in result["comparisons"] if (one["batch"], one["threads"]) == (1, 1)]
+    if {one["network"] for one in alone} == NETWORKS.keys():
+        yield f"One image in one thread of {processor(result)}:\n"
+        rows = [("network", "masks", "best dense engine", *(f"{sparsity:.0%}" for sparsity in SPARSITIES))]
+        for one in alone:
+            place = NETWORKS[one["network"]], dense(one)
+            for words, labels in rows_of(one):
+                rows.append((place[0], words, place[1], *(ratios(one, label) for label in labels)))
+                place = "", ""
+        yield markdown_table(rows)
 
 
 def whole(results: Sequence[Measured]) -> str:

@@ -13,7 +13,8 @@ import granet
 from awkward import AWKWARD, Inverted, conv
 from deployed import as_trained, assert_close, assert_engines_agree
 from granet.deploy.compiled import Engine
-from granet.deploy.plan import Conv, Linear, Plan
+from granet.deploy.operators import Conv, Linear
+from granet.deploy.plan import Plan
 from quick import slow_but_for
 
 Engines = dict[str, Callable[[Plan, int], Engine]]

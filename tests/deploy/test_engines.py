@@ -21,7 +21,8 @@ from deployed import as_trained, assert_close
 from granet.deploy import engines, native_engine
 from granet.deploy.interpret import Interpreter
 from granet.deploy.native_engine import Native
-from granet.deploy.plan import Activation, Linear, Plan
+from granet.deploy.operators import Activation, Linear
+from granet.deploy.plan import Plan
 from granet.deploy.unsupported import Unsupported
 
 

@@ -17,7 +17,8 @@ from torch import nn
 
 import granet
 from deployed import as_trained
-from granet.deploy.plan import Array, Linear, Plan
+from granet.deploy.operators import Array, Linear
+from granet.deploy.plan import Plan
 from granet.deploy.plan_file import load_plan, save_plan
 
 IMAGES = torch.randn(2, 3, 8, 8)

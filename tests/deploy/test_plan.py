@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from granet.deploy.plan import Activation, AdaptivePool, Add, Array, Conv, Flatten, Linear, Op, Plan, Pool
+from granet.deploy.operators import Activation, AdaptivePool, Add, Array, Conv, Flatten, Linear, Op, Pool
+from granet.deploy.plan import Plan
 
 PAIRS = st.tuples(st.integers(1, 4), st.integers(1, 4))
 

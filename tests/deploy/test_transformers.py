@@ -13,7 +13,8 @@ from torch import nn
 import granet
 from deployed import as_trained, assert_close, assert_engines_agree
 from granet.deploy.compiled import Engine
-from granet.deploy.plan import Conv, Linear, Plan
+from granet.deploy.operators import Conv, Linear
+from granet.deploy.plan import Plan
 
 TOKENS = torch.arange(8).view(1, 8)
 

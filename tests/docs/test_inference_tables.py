@@ -42,12 +42,17 @@ RESULT = {
 }
 
 
-def test_the_front_has_one_image_in_one_thread() -> None:
-    assert front([RESULT]).splitlines() == [
-        "| machine | network | masks | best dense engine | 90% | 95% | 98% |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        "| P with AVX2 | VGG-19, 32 x 32 | uniform | OpenVINO 12 ms | 3.0x | 6.0x | 12.0x |",
-        "| P with AVX2 | VGG-19, 32 x 32 | GraNet's | OpenVINO 12 ms | 1.5x | 3.0x | 6.0x |",
+def test_the_front_has_one_image_in_one_thread_where_both_networks_were_measured() -> None:
+    other = RESULT["comparisons"][0] | {"network": "resnet50"}
+    assert front([RESULT, RESULT | {"comparisons": [*RESULT["comparisons"], other]}]).splitlines() == [
+        "One image in one thread of P with AVX2:",
+        "",
+        "| network | masks | best dense engine | 90% | 95% | 98% |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| VGG-19, 32 x 32 | uniform | OpenVINO 12 ms | 3.0x | 6.0x | 12.0x |",
+        "|  | GraNet's |  | 1.5x | 3.0x | 6.0x |",
+        "| ResNet-50, 224 x 224 | uniform | OpenVINO 12 ms | 3.0x | 6.0x | 12.0x |",
+        "|  | GraNet's |  | 1.5x | 3.0x | 6.0x |",
     ]
     assert front([]) == whole([]) == ""
 

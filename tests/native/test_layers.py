@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from granet.native import isas
+from granet.native import NativePlan, isas
 from native_twin import EMULATED, Twin, halves
 
 sizes = st.integers(1, 40)
@@ -41,6 +41,30 @@ def test_convolutions(data: st.DataObject) -> None:
         y = twin.conv(x, outs, kernel, draw(densities), groups=groups, residual=y, relu=draw(st.booleans()), **geometry)
     twin.finish(y)
     assert twin.error() < twin.exact
+
+
+@given(st.data())
+def test_convolutions_of_tiny_maps(data: st.DataObject) -> None:
+    """They are a matrix that multiplies all of the input."""
+    draw = data.draw
+    twin = Twin(1, draw(threads), draw(every_isa()), draw(seeds))
+    groups, stride = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (2, 2)]))
+    y = twin.input(groups * draw(st.integers(1, 9)), draw(st.integers(1, 4)), draw(st.integers(1, 4)))
+    outs = groups * draw(st.integers(1, 20))
+    y = twin.conv(y, outs, (3, 3), draw(densities), groups=groups, stride=stride, padding=(1, 1))
+    y = twin.conv(y, outs, (3, 3), draw(densities), padding=(1, 1), residual=y, relu=draw(st.booleans()))
+    twin.finish(y, twin.global_pool(y))
+    assert twin.error() < twin.exact
+
+
+def test_a_row_without_weights_is_its_bias_whatever_is_beside_it() -> None:
+    for isa in isas():
+        plan = NativePlan(1, 1, isa)
+        weight = np.array([0, 3], np.uint32), np.array([2.0, 1.0], np.float32)  # two of twenty rows, of two columns
+        plan.output(plan.linear(plan.input(2), 20, *weight, np.arange(20, dtype=np.float32)))
+        plan.finish()
+        (found,) = plan.run([np.array([[[[np.inf]], [[4.0]]]], np.float32)])
+        assert found.ravel().tolist() == [np.inf, 5.0, *range(2, 20)]
 
 
 @given(st.data())

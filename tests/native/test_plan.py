@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from granet.native import NativePlan, NativeUnsupported, isas, library
-from granet.native.plan import STRUCTURES
+from granet.native.structures import STRUCTURES
 from native_twin import EMULATED, Twin, halves
 from quick import slow_but_for
 

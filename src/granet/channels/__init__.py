@@ -1,7 +1,8 @@
 """Which channels of a model depend on which: for filter patterns, and for whatever makes a network smaller."""
 
 from granet.channels.constants import find_constants
-from granet.channels.coupling import Coupling, Read, couple
+from granet.channels.coupled import Coupling, Read
+from granet.channels.coupling import couple
 from granet.channels.exported import Exported, export
 from granet.channels.finding import find_followers
 from granet.channels.followers import Followers, Held

@@ -7,62 +7,23 @@ head's. What an operator without a rule reads has to stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tag, Tensor, fx
 
 from granet.channels.constants import BATCH_NORMS, MEANS, POOLS, SAME, dimensions_of
+from granet.channels.coupled import Coupling, Read, Shaped
+from granet.channels.dimensions import picked
 from granet.channels.exported import Exported, argument, operator_of, owner_of, shape_of
-from granet.channels.labels import Axes, Axis, Labels
+from granet.channels.labels import Axes, Axis
 from granet.channels.products import Product, product_of
 
 _IGNORED = {"sym_size", "_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range", "getitem"}
 _VIEWS = {"view", "_unsafe_view", "reshape", "flatten", "unflatten"}
 _ALONG_ONE = {"softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum", "safe_softmax", "_safe_softmax"}
 _POINTWISE = {"add", "sub", "mul", "div", "where", "masked_fill"}
-
-
-@dataclass(frozen=True)
-class Read:
-    """A product that reads channels, and adds them up."""
-
-    product: Product
-    inputs: Axis
-    """The label of each input; None where they cannot be cut, as those of an image."""
-    outputs: Axis
-
-
-@dataclass(frozen=True)
-class Shaped:
-    """An operator whose sizes may be written in the forward of a module: another size may need another number there."""
-
-    owner: str
-    axes: Axes
-    shape: tuple[int, ...]
-
-
-@dataclass
-class Coupling:
-    """The labels of every tensor of a model."""
-
-    labels: Labels = field(default_factory=Labels)
-    tensors: dict[str, Axes] = field(default_factory=dict)
-    """Of parameters and buffers."""
-    nodes: dict[fx.Node, Axes | tuple[Axes, ...]] = field(default_factory=dict)
-    reads: list[Read] = field(default_factory=list)
-    shaped: list[Shaped] = field(default_factory=list)
-
-    def every_axis(self) -> Iterator[Tensor]:
-        """The labels of every dimension of every tensor."""
-        for axes in (*self.tensors.values(), *self.nodes.values()):
-            for axis in axes:
-                if isinstance(axis, Tensor):
-                    yield axis
-                elif axis is not None:
-                    yield from (each for each in axis if each is not None)
 
 
 def couple(model: Exported) -> Coupling:
@@ -141,7 +102,7 @@ class _Reader:
             old = shape_of(node.args[0])
             if old is None or 0 in old:
                 return None
-            return self._labels.reshape(x, old, shape, _picked(node), f"{operator} mixes them with others")
+            return self._labels.reshape(x, old, shape, picked(node), f"{operator} mixes them with others")
         if operator in BATCH_NORMS:
             return self._batch_norm(node, x)
         if operator in MEANS or operator in ("sum", "any", "all"):
@@ -396,39 +357,3 @@ def _nothing(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_nothing(one) or () for one in value)
     return None
-
-
-def _picked(node: fx.Node, places: Mapping[int, int] | None = None) -> frozenset[int]:
-    """The dimensions of a view of which one index is picked later, as of query, key and value made by one product."""
-    shape = shape_of(node)
-    if shape is None:
-        return frozenset()
-    places = places or {place: place for place in range(len(shape))}
-    found: set[int] = set()
-    for user in node.users:
-        operator = operator_of(user)
-        if operator in ("select", "unbind", "split", "split_with_sizes", "chunk"):
-            at = 1 if operator in ("select", "unbind") else 2
-            found |= {places.get(int(argument(user, at, "dim", 0)) % len(shape), -1)}
-        elif operator in ("permute", "transpose", "unsqueeze", "squeeze") or operator in SAME:
-            order = _order(user, operator, len(shape))
-            found |= _picked(user, {new: places.get(old, -1) for new, old in enumerate(order)})
-    return frozenset(found - {-1})
-
-
-def _order(node: fx.Node, operator: str, rank: int) -> list[int]:
-    """Which dimension of what it reads each dimension of the output is; -1 for a new one."""
-    order = list(range(rank))
-    if operator == "permute":
-        return [int(dim) % rank for dim in argument(node, 1, "dims")]
-    if operator == "transpose":
-        one, other = int(node.args[1]), int(node.args[2])  # type: ignore[arg-type]
-        order[one], order[other] = order[other], order[one]
-    elif operator == "unsqueeze":
-        order.insert(int(node.args[1]) % (rank + 1), -1)  # type: ignore[arg-type]
-    elif operator == "squeeze":
-        sizes = shape_of(node.args[0])
-        dims = argument(node, 1, "dim", list(range(rank)))
-        gone = {dim % rank for dim in (dims if isinstance(dims, list | tuple) else [dims])}
-        return [place for place in order if place not in gone or sizes is None or sizes[place] != 1]
-    return order

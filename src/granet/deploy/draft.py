@@ -16,19 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from granet.deploy.constants import Constants
-from granet.deploy.plan import (
-    Activation,
-    AdaptivePool,
-    Add,
-    Conv,
-    Flatten,
-    Linear,
-    Op,
-    Pair,
-    Pool,
-    Shape,
-    made_by,
-)
+from granet.deploy.operators import Activation, AdaptivePool, Add, Conv, Flatten, Linear, Op, Pair, Pool, Shape, made_by
 
 aten = torch.ops.aten
 

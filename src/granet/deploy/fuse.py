@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, fx
 
 from granet.deploy.draft import Draft
-from granet.deploy.plan import Activation, Add, Array, Conv, Linear, Op, Plan, Shape
+from granet.deploy.operators import Activation, Add, Array, Conv, Linear, Op, Shape
+from granet.deploy.plan import Plan
 
 Drafts = dict[fx.Node, Draft]
 """By the node whose value they make, in the order they run in."""

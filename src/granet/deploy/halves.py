@@ -11,7 +11,8 @@ from torch import Tensor
 
 from granet.deploy.compiled import Engine
 from granet.deploy.interpret import Interpreter
-from granet.deploy.plan import Array, Conv, Linear, Op, Plan, sources
+from granet.deploy.operators import Array, Conv, Linear, Op, sources
+from granet.deploy.plan import Plan
 from granet.deploy.unsupported import Unsupported
 
 LARGEST_SUM = 65504 / 4

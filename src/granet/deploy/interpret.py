@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from granet.deploy.plan import Activation, AdaptivePool, Add, Array, Conv, Flatten, Linear, Op, Plan, Pool, arrays_of
+from granet.deploy.operators import Activation, AdaptivePool, Add, Array, Conv, Flatten, Linear, Op, Pool, arrays_of
+from granet.deploy.plan import Plan
 
 
 class Interpreter:

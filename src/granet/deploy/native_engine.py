@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from granet.deploy.plan import Activation, AdaptivePool, Add, Array, Conv, Flatten, Linear, Op, Plan, Pool, Shape
+from granet.deploy.operators import Activation, AdaptivePool, Add, Array, Conv, Flatten, Linear, Op, Pool, Shape
+from granet.deploy.plan import Plan
 from granet.deploy.plan_json import op_record
 from granet.deploy.unsupported import Unsupported
 from granet.native import Choice, NativePlan, NativeUnsupported

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from granet.deploy.plan import Activation, AdaptivePool, Add, Conv, Flatten, Linear, Op, Plan, Pool
+from granet.deploy.operators import Activation, AdaptivePool, Add, Conv, Flatten, Linear, Op, Pool
+from granet.deploy.plan import Plan
 from granet.deploy.unsupported import Unsupported
 
 

@@ -38,7 +38,8 @@ from granet.checkpoint.safetensors_file import (
     shown,
     write_file,
 )
-from granet.deploy.plan import LARGEST, Array, Plan, Shape
+from granet.deploy.operators import LARGEST, Array, Shape
+from granet.deploy.plan import Plan
 from granet.deploy.plan_json import op_record, read_op
 
 FORMAT = Format(

@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from granet.checkpoint.safetensors_file import is_count, shown
-from granet.deploy.plan import Activation, AdaptivePool, Add, Conv, Flatten, Linear, Op, Pool
+from granet.deploy.operators import Activation, AdaptivePool, Add, Conv, Flatten, Linear, Op, Pool
 
 _OPS: dict[str, type[Op]] = {
     "conv": Conv,

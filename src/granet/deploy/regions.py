@@ -16,7 +16,8 @@ from torch import fx
 from granet.deploy.constants import Constants
 from granet.deploy.draft import Draft, Same, drafted, shape_of
 from granet.deploy.fuse import to_plan
-from granet.deploy.plan import Conv, Linear, Plan, Shape
+from granet.deploy.operators import Conv, Linear, Shape
+from granet.deploy.plan import Plan
 
 aten = torch.ops.aten
 

@@ -67,16 +67,13 @@ Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, 
     c += rows;
     units.push_back(unit);
   }
-  // The heaviest first, each to the group that has least.
-  std::vector<size_t> order(units.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return units[a].count() > units[b].count(); });
+  // Neighbours to the same group: where threads write side by side, each fetches what the other is about to write.
   std::vector<std::vector<size_t>> dealt(static_cast<size_t>(shares));
-  std::vector<size_t> load(dealt.size());
-  for (size_t unit : order) {
-    const size_t least = static_cast<size_t>(std::min_element(load.begin(), load.end()) - load.begin());
-    dealt[least].push_back(unit);
-    load[least] += units[unit].count() + 4;
+  const size_t all = taps.size() + 4 * units.size();
+  for (size_t unit = 0, before = 0; unit < units.size(); unit++) {
+    const size_t own = units[unit].count() + 4;
+    dealt[(before + own / 2) * dealt.size() / all].push_back(unit);
+    before += own;
   }
 
   Packed packed;
@@ -102,8 +99,7 @@ Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, 
     size_t unit, begin, end;
     uint32_t flags;
   };
-  for (auto &mine : dealt) {
-    std::sort(mine.begin(), mine.end());
+  for (const auto &mine : dealt) {
     Group group;
     std::vector<std::vector<Part>> parts(static_cast<size_t>(slices));
     for (size_t number : mine) {

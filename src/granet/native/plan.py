@@ -11,51 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from granet.native.library import call
+from granet.native.structures import ChoiceStructure, ConvStructure, PoolStructure, StepStructure
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.uint32]
 Pair = tuple[int, int]
-
-
-class _Conv(ctypes.Structure):
-    _fields_ = (
-        ("input", ctypes.c_int32),
-        ("residual", ctypes.c_int32),
-        *((name, ctypes.c_int64) for name in ("out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w")),
-        *((name, ctypes.c_int64) for name in ("padding_h", "padding_w", "dilation_h", "dilation_w", "groups")),
-        ("relu", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-        ("positions", ctypes.c_void_p),
-        ("values", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-    )
-
-
-class _Pool(ctypes.Structure):
-    _fields_ = (
-        ("input", ctypes.c_int32),
-        ("kind", ctypes.c_int32),
-        *((name, ctypes.c_int64) for name in ("kernel_h", "kernel_w", "stride_h", "stride_w")),
-        *((name, ctypes.c_int64) for name in ("padding_h", "padding_w", "count_padding")),
-    )
-
-
-class _Choice(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int32) for name in ("rows", "tile_h", "tile_w", "slice"))
-
-
-class _Step(ctypes.Structure):
-    _fields_ = (
-        ("value", ctypes.c_int32),
-        ("tunable", ctypes.c_int32),
-        ("weights", ctypes.c_int64),
-        ("multiply_adds", ctypes.c_int64),
-        ("text", ctypes.c_char * 128),
-    )
-
-
-STRUCTURES = (_Conv, _Pool, _Choice, _Step)
-"""As ``granet_struct_size`` numbers them."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +114,7 @@ class NativePlan:
     ) -> int:
         """``relu(convolution + bias + residual)``; positions are those of a flattened dense weight, ascending."""
         at, of, plus = _weights(positions, values, bias, out_channels)
-        asked = _Conv(
+        asked = ConvStructure(
             _int32(input),
             -1 if residual is None else _int32(residual),
             *map(_checked, (out_channels, *kernel, *stride, *padding, *dilation, groups)),
@@ -191,13 +151,13 @@ class NativePlan:
         )
 
     def max_pool(self, input: int, kernel: Pair, stride: Pair, padding: Pair = (0, 0)) -> int:
-        asked = _Pool(_int32(input), 0, *map(_checked, (*kernel, *stride, *padding)), 0)
+        asked = PoolStructure(_int32(input), 0, *map(_checked, (*kernel, *stride, *padding)), 0)
         return self._value("pool", ctypes.byref(asked))
 
     def average_pool(
         self, input: int, kernel: Pair, stride: Pair, padding: Pair = (0, 0), count_padding: bool = True
     ) -> int:
-        asked = _Pool(_int32(input), 1, *map(_checked, (*kernel, *stride, *padding)), int(count_padding))
+        asked = PoolStructure(_int32(input), 1, *map(_checked, (*kernel, *stride, *padding)), int(count_padding))
         return self._value("pool", ctypes.byref(asked))
 
     def global_pool(self, input: int, kind: str = "average") -> int:
@@ -242,7 +202,7 @@ class NativePlan:
         self._call("steps", ctypes.byref(count))
         found = []
         for number in range(count.value):
-            about = _Step()
+            about = StepStructure()
             self._call("step", _int64(number), ctypes.byref(about))
             text = about.text.decode()
             found.append(Step(number, about.value, bool(about.tunable), about.weights, about.multiply_adds, text))
@@ -258,19 +218,19 @@ class NativePlan:
         """How this step can be computed."""
         count = ctypes.c_int64()
         self._call("choices", _int64(step), _int64(0), None, ctypes.byref(count))
-        found = (_Choice * count.value)()
+        found = (ChoiceStructure * count.value)()
         if count.value:
             self._call("choices", _int64(step), count, found, ctypes.byref(count))
         return [Choice(each.rows, each.tile_h, each.tile_w, each.slice) for each in found]
 
     def chosen(self, step: int) -> Choice:
-        one = _Choice()
+        one = ChoiceStructure()
         self._call("chosen", _int64(step), ctypes.byref(one))
         return Choice(one.rows, one.tile_h, one.tile_w, one.slice)
 
     def choose(self, step: int, choice: Choice) -> None:
         """Waits for runs to end."""
-        self._call("choose", _int64(step), ctypes.byref(_Choice(*map(_int32, astuple(choice)))))
+        self._call("choose", _int64(step), ctypes.byref(ChoiceStructure(*map(_int32, astuple(choice)))))
 
     def measure(self, seconds: float) -> list[float]:
         """The least processor time in seconds that each step took."""

@@ -14,31 +14,33 @@ class DotStep final : public Step {
 public:
   DotStep(const Node &node, const Kernels &kernels) : conv_(node.conv), relu_(node.relu) {
     const auto inside = static_cast<uint32_t>(conv_->in_channels / conv_->groups);
-    const auto out_group = static_cast<size_t>(conv_->out_channels / conv_->groups);
+    const auto out_group = static_cast<uint32_t>(conv_->out_channels / conv_->groups);
     const auto outs = static_cast<size_t>(conv_->out_channels), lanes = static_cast<size_t>(kernels.dot_rows);
     std::vector<size_t> starts(outs + 1);
     for (uint32_t position : conv_->positions) starts[position / inside + 1]++;
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
-    order_.resize(outs);
-    std::iota(order_.begin(), order_.end(), uint32_t{0});
     const auto count = [&](uint32_t row) { return starts[row + 1] - starts[row]; };
-    std::stable_sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return count(a) > count(b); });
+    for (uint32_t row = 0; row < outs; row++) (count(row) ? rows_ : empty_).push_back(row);
+    const size_t near = 16 * lanes; // enough to find rows alike among; others are for other threads, in other cache lines
+    for (size_t first = 0; first < rows_.size(); first += near)
+      std::stable_sort(rows_.begin() + static_cast<ptrdiff_t>(first),
+                       rows_.begin() + static_cast<ptrdiff_t>(std::min(first + near, rows_.size())),
+                       [&](uint32_t a, uint32_t b) { return count(a) > count(b); });
     std::vector<uint32_t> columns;
     std::vector<float> values;
-    for (size_t first = 0; first < outs; first += lanes) {
-      groups_.push_back({columns.size(), count(order_[first])});
+    for (size_t first = 0; first < rows_.size(); first += lanes) {
+      groups_.push_back({columns.size(), count(rows_[first])});
       for (size_t i = 0; i < groups_.back().count; i++)
-        for (size_t lane = 0; lane < lanes; lane++) {
-          const uint32_t row = order_[first + lane < outs && count(order_[first + lane]) ? first + lane : first];
-          const bool there = row == order_[std::min(first + lane, outs - 1)] && i < count(row);
+        for (size_t lane = first; lane < first + lanes; lane++) {
+          const uint32_t row = rows_[std::min(lane, rows_.size() - 1)]; // past the last row its sum is not used
           const size_t at = starts[row] + std::min(i, count(row) - 1);
-          columns.push_back(conv_->positions[at] % inside + row / static_cast<uint32_t>(out_group) * inside);
-          values.push_back(there ? conv_->values[at] : 0.0f);
+          columns.push_back(conv_->positions[at] % inside + row / out_group * inside);
+          values.push_back(i < count(row) ? conv_->values[at] : 0.0f);
         }
     }
     columns_ = aligned_copy(columns);
     values_ = aligned_copy(values);
-    bytes_ = static_cast<int64_t>(columns.size() * 8 + order_.size() * 4 + groups_.size() * sizeof(Group));
+    bytes_ = static_cast<int64_t>(columns.size() * 8 + outs * 4 + groups_.size() * sizeof(Group));
   }
   const char *kind() const override { return "linear"; }
   int64_t weights() const override { return static_cast<int64_t>(conv_->values.size()); }
@@ -49,28 +51,30 @@ public:
     const Kernels &kernels = frame.program.kernels;
     const float *x = frame.floats(input, block), *plus = other >= 0 ? frame.floats(other, block) : nullptr;
     float *y = frame.floats(output, block);
+    const auto give = [&](uint32_t row, float sum) {
+      float total = sum + conv_->bias[row];
+      if (plus) total += plus[row];
+      y[row] = relu_ && total < 0 ? 0.0f : total;
+    };
     float sums[most_dot_rows];
     const auto lanes = static_cast<size_t>(kernels.dot_rows);
-    for (int64_t g = share.begin(static_cast<int64_t>(groups_.size())); g < share.end(static_cast<int64_t>(groups_.size())); g++) {
-      const Group &group = groups_[static_cast<size_t>(g)];
-      kernels.dot(x, columns_.get() + group.start, values_.get() + group.start, group.count, sums);
-      const size_t first = static_cast<size_t>(g) * lanes, end = std::min(first + lanes, order_.size());
-      for (size_t i = first; i < end; i++) {
-        const uint32_t row = order_[i];
-        float total = sums[i - first] + conv_->bias[row];
-        if (plus) total += plus[row];
-        y[row] = relu_ && total < 0 ? 0.0f : total;
-      }
+    const auto groups = static_cast<int64_t>(groups_.size());
+    for (auto g = static_cast<size_t>(share.begin(groups)); g < static_cast<size_t>(share.end(groups)); g++) {
+      kernels.dot(x, columns_.get() + groups_[g].start, values_.get() + groups_[g].start, groups_[g].count, sums);
+      const size_t first = g * lanes, end = std::min(first + lanes, rows_.size());
+      for (size_t i = first; i < end; i++) give(rows_[i], sums[i - first]);
     }
+    if (share.index == 0)
+      for (uint32_t row : empty_) give(row, 0.0f);
   }
 
 private:
   struct Group {
-    size_t start, count; // in columns, of each row
+    size_t start, count; // in columns, and of each row
   };
   std::shared_ptr<Conv> conv_;
   bool relu_;
-  std::vector<uint32_t> order_; // rows, those with most weights first
+  std::vector<uint32_t> rows_, empty_; // of those near each other the ones with most weights first; those without any
   std::vector<Group> groups_;
   Aligned<uint32_t> columns_;
   Aligned<float> values_;
@@ -106,7 +110,8 @@ std::shared_ptr<Conv> as_matrix(const Conv &conv, const Shape &input, const Shap
     matrix->positions.push_back(entry.position);
     matrix->values.push_back(entry.value);
   }
-  for (float bias : conv.bias) matrix->bias.insert(matrix->bias.end(), static_cast<size_t>(output.height * output.width), bias);
+  const auto places = static_cast<size_t>(output.height * output.width);
+  for (float bias : conv.bias) matrix->bias.insert(matrix->bias.end(), places, bias);
   return matrix;
 }
 
