@@ -108,8 +108,9 @@ def measure(device: torch.device, repeats: int) -> dict[str, Any]:
 
 
 def our_update(sparsifier: granet.Sparsifier) -> None:
-    sparsifier.mask_gradients()
-    steps_of(sparsifier).taken()
+    steps = steps_of(sparsifier)
+    steps.before()
+    steps.taken()
 
 
 def usual_update(

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -295,6 +296,54 @@ def test_weights_are_hooked_while_there_are_copies_of_their_gradients(kit: Kit) 
         optimizer.step()
         assert not any(weight._backward_hooks for weight in weights)
         optimizer.zero_grad()
+
+
+def test_no_hook_is_armed_for_a_step_that_no_backward_pass_can_come_between(kit: Kit) -> None:
+    hooked = []
+
+    class Looks(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            loss = super().step(closure)
+            hooked.append([bool(weight._backward_hooks) for weight in weights])
+            return loss
+
+    model = kit.net()
+    optimizer = Looks(model.parameters(), lr=0.1)
+    sparsifier = granet.sparsify(model, optimizer, METHODS["rigl"], total_steps=STEPS)
+    weights = [layer.weight for layer in sparsifier.layers.values()]
+    for batch in kit.batches(4):
+        kit.backward(model, batch)
+        optimizer.step()
+    assert len(sparsifier.history) == 2
+    assert not any(map(any, hooked))
+
+
+def test_a_closure_that_adds_to_the_gradients_of_its_first_call_adds_to_the_dense_ones(kit: Kit) -> None:
+    """Though they were masked in between."""
+
+    class Twice(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            closure()
+            return super().step(closure)
+
+    runs = []
+    for by_closure in (True, False):
+        model = kit.net().eval()
+        optimizer = (Twice if by_closure else torch.optim.SGD)(model.parameters(), lr=0.1)
+        sparsifier = granet.sparsify(model, optimizer, METHODS["rigl"], total_steps=STEPS)
+        for first, second in zip(kit.batches(STEPS), kit.batches(STEPS, seed=2), strict=True):
+            both = iter((first, second))
+            optimizer.zero_grad()
+            if by_closure:
+                optimizer.step(lambda model=model, both=both: kit.backward(model, next(both)))
+            else:
+                for batch in both:
+                    kit.backward(model, batch)
+                optimizer.step()
+        runs.append((kit.snapshot(model, optimizer, sparsifier), sparsifier.history))
+    kit.check_equal(runs[0][0], runs[1][0])
+    assert runs[0][1] == runs[1][1]
+    assert sum(record.regrown for record in sparsifier.history) > 0
 
 
 @pytest.mark.parametrize("replayed", [False, True])

@@ -82,6 +82,10 @@ class MaskUpdates:
             self._kept.refer()
         return self._net.dense_gradients
 
+    def watch_gradients(self) -> None:
+        """After they were kept: a backward pass may bring others before the step is over."""
+        self._kept.watch()
+
     def remember_gradients(self) -> None:
         """Give the gradients of the step just taken, which the clock does not show yet, to the method's memory."""
         if self._memory is not None and self._remembers_next:

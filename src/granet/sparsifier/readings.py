@@ -19,8 +19,8 @@ from granet.weights import SparseLayer, gradients_of
 class KeptGradients:
     """The gradients that an update reads, kept from before they are masked until the step is over.
 
-    Once they are masked the step may be given up, a closure may compute them anew, or more may be added to them. So
-    while there are copies, hooks on the weights tell when a backward pass brings others. They say only that: under
+    If they are masked before the step is taken, a closure may compute them anew, or more may be added to them. So where
+    that can be, hooks on the weights tell when a backward pass brings others. They say only that: under
     DistributedDataParallel they see the gradient of one rank. Gradients themselves are read at the step.
     """
 
@@ -68,6 +68,9 @@ class KeptGradients:
                 layer.keep_gradient(copies, place)
                 self._copied.add(layer)
             self._finite = None if old else finite
+
+    def watch(self) -> None:
+        """From now on a backward pass may come before the step is over. Arming hooks costs a tenth of an update."""
         if not self._hooks:
             trained = [layer.weight for layer in self._copied if layer.weight.requires_grad]
             self._hooks = [weight.register_hook(lambda _: self.give_back()) for weight in trained]  # type: ignore[no-untyped-call]

@@ -67,6 +67,7 @@ class StepHooks:
             self._begin_closure()
             loss = closure()
             self._complete()
+            self._steps.updates.watch_gradients()  # it may be called again
             return loss
 
         if "closure" in kwargs:

@@ -54,6 +54,11 @@ class Steps:
         if self.hidden is not None:
             self.hidden.prepare(self.updates.clock)
 
+    def mask_early(self) -> None:
+        """Mask gradients before the step: others may come until it is over."""
+        self.mask_gradients()
+        self.updates.watch_gradients()
+
     def mask_gradients(self) -> None:
         masked = self.updates.keep_gradients()
         if self.hidden is not None:
