@@ -30,15 +30,15 @@ def make_net(layers: Sequence[SparseLayer], floor: int, pattern: str, sparsity: 
         check_fit(parsed, layers)
     kind = BlockNet if isinstance(parsed, Blocks) else GroupNet if isinstance(parsed, Groups) else SparseNet
     net = kind(layers, floor, parsed)
-    floors, keep = sum(map(net.floor_of, layers)), kept(net.numel, sparsity)
+    floors, keep = sum(net.floors), kept(net.numel, sparsity)
     if floors > keep:
         given = f"floor={floor}" if parsed is None else f"pattern={pattern!r} with floor={floor}"
         raise ValueError(
             f"sparsity={sparsity!r}: leaves {keep} weights; {given} needs {floors} in {len(layers)} layers"
         )
     if isinstance(net, GroupNet) and net.pattern.keep:
-        for layer, left in zip(layers, net.shares(sparsity, Uniform()), strict=True):
-            if net.floor_of(layer) > left:
+        for layer, least, left in zip(layers, net.floors, net.shares(sparsity, Uniform()), strict=True):
+            if least > left:
                 raise ValueError(f"floor={floor}: must be at most {left}, what {pattern!r} leaves in {layer.name!r}")
     return net
 

@@ -38,6 +38,8 @@ class ProposedMasks:
         self.floor, self.pattern = floor, pattern
         self.device = self.layers[0].weight.device
         self._quanta = [pattern.quantum(layer) if pattern else 1 for layer in self.layers]
+        self.floors = [least(layer.numel, floor, q) for layer, q in zip(self.layers, self._quanta, strict=True)]
+        """What each layer keeps at least."""
         self.active = to_device([layer.numel for layer in self.layers], self.device)
         """Active weights of each layer, as committed."""
         self._index: Tensor | None = None
@@ -245,13 +247,9 @@ class ProposedMasks:
         """For each layer, the number that its count of active weights is a multiple of."""
         return constant([self._quanta[layer.index] for layer in self.movable], self.device)
 
-    def floor_of(self, layer: SparseLayer) -> int:
-        """What the layer keeps at least."""
-        return least(layer.numel, self.floor, self._quanta[layer.index])
-
     @property
     def _floors(self) -> Tensor:
-        return constant([self.floor_of(layer) for layer in self.movable], self.device)
+        return constant([self.floors[layer.index] for layer in self.movable], self.device)
 
 
 def flat_copies(masks: Sequence[Tensor]) -> Sequence[Tensor]:

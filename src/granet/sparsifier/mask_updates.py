@@ -131,19 +131,19 @@ class MaskUpdates:
 
     def warn_of_records(self) -> None:
         """Warn of updates that the device skipped and of layers that fell to their floor, as far as is known by now."""
-        floor_of = self._net.floor_of
+        floors = self._net.floors
         for record in self.history.arrived():
             if record.skipped:
                 self.say_once(
                     ["finite"], f"step {record.step}: a gradient is not finite, so this mask update is skipped"
                 )
                 continue
-            counts = zip(self._net.layers, record.active, strict=True)
-            if fallen := [layer for layer, active in counts if active <= floor_of(layer) < layer.numel]:
+            counts = zip(self._net.layers, record.active, floors, strict=True)
+            if fallen := [layer for layer, active, floor in counts if active <= floor < layer.numel]:
                 self.say_once(
                     [f"floor {layer.name}" for layer in fallen],
                     f"step {record.step}: {fallen[0].name}{and_more(fallen)}: only what its floor keeps is left, "
-                    f"{floor_of(fallen[0])} of {fallen[0].numel}; a larger floor=, or exclude=, spares it",
+                    f"{floors[fallen[0].index]} of {fallen[0].numel}; a larger floor=, or exclude=, spares it",
                 )
 
     def warn_of_early_end(self) -> None:
