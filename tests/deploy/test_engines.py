@@ -91,6 +91,38 @@ def test_how_layers_run_fastest_is_remembered(measured: Path, monkeypatch: pytes
         granet.deploy.compile(model, torch.randn(1, 16, 16, 16), engine="native")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("native_library")
+def test_threads_that_do_not_pay_are_left_out(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Counted(Native):
+        def __init__(self, plan: Plan, threads: int) -> None:
+            super().__init__(plan, threads)
+            self.threads = threads
+            made.append(threads)
+
+        def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+            time.sleep(0.002 * self.threads)
+            ran.append(self.threads)
+            return super().__call__(*inputs)
+
+    ran: list[int] = []
+    monkeypatch.setattr(engines, "_SECONDS", 0.03)
+    monkeypatch.setattr(engines, "processors", lambda: 4)
+    monkeypatch.setattr(engines, "ENGINES", {"native": Counted})
+    model, rows = small()
+    compiled = granet.deploy.compile(model, rows[:1], threads=4)
+    assert made == [4, 2, 1]
+    ran.clear()
+    assert_close(compiled(rows[:1]), model(rows[:1]))
+    assert set(ran) == {1}
+    granet.deploy.compile(model, rows[:1], threads=4)  # remembered
+    assert made == [4, 2, 1, 4, 1]
+    granet.deploy.compile(model, torch.randn(4, 6), threads=4)  # each thread has rows of its own
+    assert made == [4, 2, 1, 4, 1, 4]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_to(measured: Path) -> None:
     measured.chmod(0o500)

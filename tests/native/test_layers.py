@@ -113,6 +113,22 @@ def test_pools(data: st.DataObject) -> None:
 
 
 @given(st.data())
+def test_threads_divide_large_maps_and_small_ones(data: st.DataObject) -> None:
+    """Rows of the first maps and channels of the last ones, with windows that read what other threads made."""
+    draw = data.draw
+    side, pads = st.integers(17, 44), st.sampled_from([0, 1])
+    twin = Twin(1, draw(st.sampled_from([2, 3])), draw(every_isa()), draw(seeds))
+    x = twin.conv(twin.input(2, draw(side), draw(side)), 6, (3, 3), padding=(1, 1))
+    y = twin.conv(x, 6, draw(st.sampled_from([(1, 1), (3, 3), (5, 5)])), relu=True)
+    y = twin.conv(y, 6, (3, 3), padding=(1, 1), residual=y)
+    z = twin.max_pool(y, (3, 3), (2, 2), (draw(pads), 0))
+    w = twin.conv(z, 8, (3, 3), stride=(2, 2), padding=(1, draw(pads)))
+    w = twin.conv(twin.conv(w, 8, (3, 3), padding=(1, 1)), 7, (3, 3), padding=(2, 2))
+    twin.finish(twin.conv(x, 5, (3, 3), stride=(3, 3)), twin.relu(y), w, twin.global_pool(w))
+    assert twin.error() < twin.exact
+
+
+@given(st.data())
 def test_sums(data: st.DataObject) -> None:
     draw = data.draw
     twin = Twin(draw(batches), draw(threads), draw(every_isa()), draw(seeds))

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from granet.deploy.openvino_engine import OpenVINO
 from granet.deploy.plan import Plan
 from granet.deploy.unsupported import Unsupported
 from granet.native import NativeMissing
+
+Name = TypeVar("Name", str, int)
 
 ENGINES: dict[str, Callable[[Plan, int], Engine]] = {
     "native": Native,
@@ -109,9 +112,32 @@ def _made(make: Callable[[Plan, int], Engine], plan: Plan, threads: int, measure
     except NativeMissing as error:
         _tell(str(error))
         raise Unsupported(str(error)) from error
-    if isinstance(engine, Native):
-        engine.tune(measured.layers, measure)
-    return engine
+    if not isinstance(engine, Native):
+        return engine
+    engine.tune(measured.layers, measure)
+    if engine.batch >= threads:
+        return engine  # each has images of its own
+    return _on_fewer(engine, make, plan, threads, measured, measure)
+
+
+def _on_fewer(
+    engine: Native, make: Callable[[Plan, int], Engine], plan: Plan, threads: int, measured: Measured, measure: bool
+) -> Engine:
+    """The engine, or the same on fewer threads, where they take longer to wait for each other than they gain."""
+    dtype = torch.float16 if engine.bits == 16 else torch.float32
+    known = measured.threads_for(plan, threads, dtype)
+    fewer = [threads >> halvings for halvings in range(1, threads.bit_length())]
+    if known == threads or (known not in fewer and not measure):
+        return engine
+    engines: dict[int, Engine] = {threads: engine}
+    for count in [known] if known in fewer else fewer:
+        made = engines[count] = make(plan, count)
+        if isinstance(made, Native):
+            made.tune(measured.layers, measure)
+    if known not in fewer:
+        known = _least_time(engines, random_inputs(plan))
+        measured.keep_threads(plan, threads, dtype, known)
+    return engines[known]
 
 
 def _check_halves(name: str, built: dict[str, Engine], plan: Plan, examples: Sequence[Inputs]) -> None:
@@ -144,15 +170,19 @@ def fastest(engines: Mapping[str, Engine], plan: Plan, threads: int) -> str:
     }
     if len(right) == 1:
         return next(iter(right))
-    least = dict.fromkeys(right, float("inf"))
-    spent = dict.fromkeys(right, 0.0)
     with _torch_threads(threads):
-        while min(spent.values()) < _SECONDS:
-            for name, engine in right.items():
-                begun = time.perf_counter()
-                engine(*inputs)
-                took = time.perf_counter() - begun
-                least[name], spent[name] = min(least[name], took), spent[name] + took
+        return _least_time(right, inputs)
+
+
+def _least_time(engines: Mapping[Name, Engine], inputs: Inputs) -> Name:
+    least = dict.fromkeys(engines, float("inf"))
+    spent = dict.fromkeys(engines, 0.0)
+    while min(spent.values()) < _SECONDS:
+        for name, engine in engines.items():
+            begun = time.perf_counter()
+            engine(*inputs)
+            took = time.perf_counter() - begun
+            least[name], spent[name] = min(least[name], took), spent[name] + took
     return min(least, key=least.__getitem__)
 
 

@@ -37,17 +37,15 @@ class Measured:
         self._read = self._now()
         self.engines = dict(self._read["engines"])
         self.layers = dict(self._read["layers"])
+        self.threads = dict(self._read["threads"])
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is not None or {"engines": self.engines, "layers": self.layers} == self._read:
+        found = {"engines": self.engines, "layers": self.layers, "threads": self.threads}
+        if kind is not None or found == self._read:
             return
         now = self._now()  # others may have written
-        content = {
-            "machine": _machine(),
-            "engines": now["engines"] | self.engines,
-            "layers": now["layers"] | self.layers,
-        }
+        content = {"machine": _machine()} | {name: now[name] | known for name, known in found.items()}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_text(self._path, json.dumps(content, indent=1))
@@ -60,14 +58,22 @@ class Measured:
     def keep_engine(self, plan: Plan, threads: int, dtype: torch.dtype, name: str) -> None:
         self.engines[_key(plan, threads, dtype)] = name
 
+    def threads_for(self, plan: Plan, threads: int, dtype: torch.dtype) -> int | None:
+        """How many of them granet's kernels are fastest on."""
+        return self.threads.get(_key(plan, threads, dtype))
+
+    def keep_threads(self, plan: Plan, threads: int, dtype: torch.dtype, fastest: int) -> None:
+        self.threads[_key(plan, threads, dtype)] = fastest
+
     def _now(self) -> dict[str, dict[str, Any]]:
         try:
             content = json.loads(self._path.read_text(encoding="utf-8"))
             engines = {key: name for key, name in content["engines"].items() if isinstance(name, str)}
             layers = {key: choice for key, choice in content["layers"].items() if _is_choice(choice)}
+            threads = {key: count for key, count in content.get("threads", {}).items() if type(count) is int}
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return {"engines": {}, "layers": {}}
-        return {"engines": engines, "layers": layers}
+            return {"engines": {}, "layers": {}, "threads": {}}
+        return {"engines": engines, "layers": layers, "threads": threads}
 
 
 def _is_choice(value: Any) -> bool:

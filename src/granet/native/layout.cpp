@@ -1,6 +1,7 @@
 #include "layout.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace granet {
 
@@ -89,13 +90,29 @@ Aligned<char> LaneTable::kept(int bytes) const {
 }
 
 void Moves::run(const Kernels &kernels, const char *from, int64_t from_channel, char *to, int64_t to_channel,
-                int64_t channels) const {
-  if (list.empty()) return;
-  kernels.move({from, to, static_cast<size_t>(channels), from_channel, to_channel, list.data(), list.size(),
+                int64_t channels, int part) const {
+  const bool all = part < 0 || parts.empty();
+  const size_t begin = all ? 0 : parts[static_cast<size_t>(part)];
+  const size_t end = all ? list.size() : parts[static_cast<size_t>(part) + 1];
+  if (begin == end) return;
+  kernels.move({from, to, static_cast<size_t>(channels), from_channel, to_channel, list.data() + begin, end - begin,
                 permutations.get(), masks.get()});
 }
 
-Moves patches_for(const Format &f, const Shape &shape, bool clear) {
+void Moves::divide(const Format &f, const std::vector<int64_t> &cuts, uint32_t Move::*of) {
+  const auto thread = [&](const Move &move) {
+    return std::upper_bound(cuts.begin() + 1, cuts.end() - 1, f.row_of(move.*of)) - cuts.begin() - 1;
+  };
+  std::stable_sort(list.begin(), list.end(), [&](const Move &a, const Move &b) { return thread(a) < thread(b); });
+  parts.assign(cuts.size(), 0);
+  for (const Move &move : list) parts[static_cast<size_t>(thread(move)) + 1]++;
+  std::partial_sum(parts.begin(), parts.end(), parts.begin());
+}
+
+namespace {
+
+// What makes the halo's vectors, and of those within the tiles the ones that `taken` says, of lanes all in the map or not.
+template <class Taken> Moves moves_of(const Format &f, const Shape &shape, Taken taken) {
   Moves patches;
   LaneTable moves(f.lanes), masks(f.lanes);
   std::vector<int32_t> from(static_cast<size_t>(f.lanes)), kept(static_cast<size_t>(f.lanes));
@@ -117,15 +134,53 @@ Moves patches_for(const Format &f, const Shape &shape, bool clear) {
           from[static_cast<size_t>(lane)] = static_cast<int32_t>(index % f.lanes);
         }
       }
-      if (inside && (whole || !clear)) continue;
+      if (inside && !taken(whole)) continue;
       patches.list.push_back({static_cast<uint32_t>(line), static_cast<uint32_t>(source), moves.add(from),
                               masks.add(kept), false, true});
     }
-  // Lanes that lie outside are cleared before others copy them.
-  std::stable_partition(patches.list.begin(), patches.list.end(), [](const Move &p) { return p.to == p.from; });
   patches.permutations = moves.kept(f.bytes);
   patches.masks = masks.kept(f.bytes);
   return patches;
+}
+
+} // namespace
+
+Moves patches_for(const Format &f, const Shape &shape, bool clear) {
+  Moves patches = moves_of(f, shape, [&](bool whole) { return clear && !whole; });
+  // Lanes that lie outside are cleared before others copy them.
+  std::stable_partition(patches.list.begin(), patches.list.end(), [](const Move &p) { return p.to == p.from; });
+  return patches;
+}
+
+Format bare(Format format) {
+  format.top = format.left = format.bottom = format.right = 0;
+  return format;
+}
+
+Moves stripped(const Format &f) {
+  const Format to = bare(f);
+  Moves all;
+  LaneTable moves(f.lanes), masks(f.lanes);
+  std::vector<int32_t> same(static_cast<size_t>(f.lanes));
+  std::iota(same.begin(), same.end(), 0);
+  const uint32_t moved = moves.add(same), kept = masks.add(std::vector<int32_t>(same.size(), -1));
+  for (int64_t y = 0; y < f.height; y++)
+    for (int64_t x = 0; x < f.width; x++)
+      all.list.push_back({static_cast<uint32_t>(to.line(y, x)), static_cast<uint32_t>(f.line(y, x)), moved, kept, false,
+                          true});
+  all.permutations = moves.kept(f.bytes);
+  all.masks = masks.kept(f.bytes);
+  return all;
+}
+
+Moves surrounded(const Format &f, const Shape &shape) {
+  Moves all = moves_of(f, shape, [](bool) { return true; });
+  const Format in = bare(f);
+  // Of vectors that are padding alone nothing is kept: what they would repeat is there to be read.
+  for (Move &move : all.list)
+    move.from = static_cast<uint32_t>(in.line(f.row_of(move.from), f.column_of(move.from)));
+  std::stable_sort(all.list.begin(), all.list.end(), [](const Move &a, const Move &b) { return a.from < b.from; });
+  return all;
 }
 
 } // namespace granet

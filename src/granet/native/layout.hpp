@@ -25,6 +25,9 @@ struct Format {
   // Vectors from one channel to the next: an odd number, lest all channels share few sets of a cache.
   int64_t channel() const { return flat() ? lines() : lines() | 1; }
   int64_t line(int64_t y, int64_t x) const { return (y + top) * row() + x + left; }
+  // The row and the column, within some tile, that a line is of, or, in the halo, repeats.
+  int64_t row_of(int64_t line) const { return ((line / row() - top) % height + height) % height; }
+  int64_t column_of(int64_t line) const { return ((line % row() - left) % width + width) % width; }
   int64_t vector_bytes() const { return int64_t{bytes} * lanes; }
   int64_t channel_bytes() const { return channel() * vector_bytes(); }
   // All channels of images() images: in whole cache lines, but without tiles as the caller's arrays are.
@@ -71,12 +74,19 @@ private:
 struct Moves {
   std::vector<Move> list;
   Aligned<char> permutations, masks;
-  // Of channels that begin there, in formats whose channels are so many vectors.
-  void run(const Kernels &kernels, const char *from, int64_t from_channel, char *to, int64_t to_channel,
-           int64_t channels) const;
+  std::vector<size_t> parts = {}; // where the moves of each thread begin, and end, if they are divided
+  // Of channels that begin there, in formats whose channels are so many vectors; all moves, or a thread's.
+  void run(const Kernels &kernels, const char *from, int64_t from_channel, char *to, int64_t to_channel, int64_t channels,
+           int part = -1) const;
+  // Each thread has the moves from, or to, the rows from one cut to the next, and what repeats them in the halo.
+  void divide(const Format &format, const std::vector<int64_t> &cuts, uint32_t Move::*of);
 };
 
 // What fills the halo after a layer, and clears what lies outside the map if `clear`.
 Moves patches_for(const Format &format, const Shape &shape, bool clear);
+// The same tiles without a halo, and what makes them and what makes the halo of them again.
+Format bare(Format format);
+Moves stripped(const Format &format);
+Moves surrounded(const Format &format, const Shape &shape);
 
 } // namespace granet

@@ -44,8 +44,26 @@ Reach reach_of(const std::vector<Tap> &taps) {
   return reach;
 }
 
-Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, int64_t out_channels,
-            const Format &input, bool four, int64_t slice, int shares, int chains) {
+std::vector<int64_t> cuts_for(const std::vector<Tap> &taps, int64_t out_channels, int shares) {
+  const int64_t together = 4, of_a_channel = 4; // what a channel takes beside its weights, in weights
+  std::vector<int64_t> work(static_cast<size_t>(ceil_div(out_channels, together)), together * of_a_channel);
+  for (const Tap &tap : taps) work[tap.out / together]++;
+  const int64_t all = std::accumulate(work.begin(), work.end(), int64_t{0});
+  std::vector<int64_t> cuts(static_cast<size_t>(shares) + 1, out_channels);
+  cuts[0] = 0;
+  size_t last = 0;
+  int64_t before = 0, channel = 0;
+  for (int64_t own : work) {
+    const auto share = static_cast<size_t>((before + own / 2) * shares / all);
+    while (last < share) cuts[++last] = channel;
+    before += own;
+    channel += together;
+  }
+  return cuts;
+}
+
+Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, const std::vector<int64_t> &cuts,
+            const Format &input, bool four, int64_t slice, int chains) {
   const int64_t slices = ceil_div(in_channels, slice);
   require(slice <= kernels.most_vectors / input.channel(),
           "a slice of " + std::to_string(slice) + " channels is too large", GRANET_UNSUPPORTED);
@@ -56,25 +74,17 @@ Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, 
   struct Unit {
     uint32_t channel, rows;
     size_t begin, end; // of taps
-    size_t count() const { return end - begin; }
   };
-  std::vector<Unit> units;
-  for (uint32_t c = 0, i = 0; c < out_channels;) {
-    const uint32_t rows = four && c + 4 <= out_channels ? 4 : 1;
-    Unit unit{c, rows, i, i};
-    while (unit.end < taps.size() && taps[unit.end].out < c + rows) unit.end++;
-    i = static_cast<uint32_t>(unit.end);
-    c += rows;
-    units.push_back(unit);
-  }
-  // Neighbours to the same group: where threads write side by side, each fetches what the other is about to write.
-  std::vector<std::vector<size_t>> dealt(static_cast<size_t>(shares));
-  const size_t all = taps.size() + 4 * units.size();
-  for (size_t unit = 0, before = 0; unit < units.size(); unit++) {
-    const size_t own = units[unit].count() + 4;
-    dealt[(before + own / 2) * dealt.size() / all].push_back(unit);
-    before += own;
-  }
+  std::vector<std::vector<Unit>> dealt(cuts.size() - 1);
+  for (size_t group = 0, i = 0; group < dealt.size(); group++)
+    for (int64_t c = cuts[group]; c < cuts[group + 1];) {
+      const uint32_t rows = four && c + 4 <= cuts[group + 1] ? 4 : 1;
+      Unit unit{static_cast<uint32_t>(c), rows, i, i};
+      while (unit.end < taps.size() && taps[unit.end].out < c + rows) unit.end++;
+      i = unit.end;
+      c += rows;
+      dealt[group].push_back(unit);
+    }
 
   Packed packed;
   std::vector<Entry<4>> of_four;
@@ -102,9 +112,8 @@ Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, 
   for (const auto &mine : dealt) {
     Group group;
     std::vector<std::vector<Part>> parts(static_cast<size_t>(slices));
-    for (size_t number : mine) {
-      const Unit &unit = units[number];
-      for (uint32_t r = 0; r < unit.rows; r++) group.channels.push_back(unit.channel + r);
+    for (size_t number = 0; number < mine.size(); number++) {
+      const Unit &unit = mine[number];
       if (unit.rows > 1)
         std::sort(taps.begin() + static_cast<ptrdiff_t>(unit.begin), taps.begin() + static_cast<ptrdiff_t>(unit.end),
                   [](const Tap &a, const Tap &b) { return std::tie(a.in, a.y, a.x) < std::tie(b.in, b.y, b.x); });
@@ -127,7 +136,7 @@ Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, 
       Slice made{static_cast<ptrdiff_t>(s * slice * input.channel_bytes()), packed.four.size(), 0, packed.one.size(),
                  0};
       for (const Part &part : of_slice) {
-        const Unit &unit = units[part.unit];
+        const Unit &unit = mine[part.unit];
         Row row = emit(unit, taps.data() + part.begin, taps.data() + part.end);
         row.flags = part.flags;
         (unit.rows > 1 ? packed.four : packed.one).push_back(row);

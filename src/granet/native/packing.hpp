@@ -31,7 +31,6 @@ struct Slice {
 // What a thread computes: its output channels, slice by slice.
 struct Group {
   std::vector<Slice> slices;
-  std::vector<uint32_t> channels; // ascending
 };
 
 struct Packed {
@@ -41,10 +40,14 @@ struct Packed {
   int64_t bytes = 0;
 };
 
+// Where to cut the output channels for `shares` threads, each of about as many weights, but no four that may be computed
+// together. Neighbours to the same thread: where threads write side by side, each fetches what the other is about to write.
+std::vector<int64_t> cuts_for(const std::vector<Tap> &taps, int64_t out_channels, int shares);
+
 // `four`: whether output channels are computed four at a time, with the weights that any of them has.
-// Channels are dealt to `shares` groups, each of about as many weights. The entries of single channels are filled up to
+// There is a group for the channels from each cut to the next. The entries of single channels are filled up to
 // multiples of `chains` with zeros, which read once more what the last weight does: no number is read that was not.
-Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, int64_t out_channels,
-            const Format &input, bool four, int64_t slice, int shares, int chains);
+Packed pack(const Kernels &kernels, std::vector<Tap> taps, int64_t in_channels, const std::vector<int64_t> &cuts,
+            const Format &input, bool four, int64_t slice, int chains);
 
 } // namespace granet

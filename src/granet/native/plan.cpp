@@ -76,7 +76,7 @@ void Plan::run(int64_t inputs, const float *const *input, const int64_t *input_s
   check_arrays("output", outputs, output, output_sizes, graph_.outputs, graph_);
   const int64_t chunks = program.chunks();
   const auto chunk = [&](char *memory, int64_t number, Share share, Barrier *barrier) {
-    const Frame frame{program, memory, input, output, number * program.chunk, program.valid(number)};
+    const Frame frame{program, memory, input, output, number * program.chunk, program.valid(number), share.index};
     program.run(frame, share, &Barrier::wait_at, barrier);
   };
   if (program.shares > 1) {
@@ -115,7 +115,7 @@ std::vector<double> Plan::measure(double seconds, int64_t only) {
   for (int32_t value : graph_.inputs) inputs.push_back(zeros(value));
   for (int32_t value : graph_.outputs) outputs.push_back(zeros(value));
   Aligned<char> memory = take();
-  const Frame frame{program, memory.get(), inputs.data(), outputs.data(), 0, program.valid(0)};
+  const Frame frame{program, memory.get(), inputs.data(), outputs.data(), 0, program.valid(0), 0};
   std::vector<double> least(program.steps.size(), 0.0);
   const double begin = processor_time();
   for (int round = 0; round < 3 || processor_time() - begin < seconds; round++)

@@ -12,7 +12,8 @@ char *Frame::at(int number, int64_t block) const {
   const int64_t size = buffer.shape.size();
   const float *caller = buffer.input >= 0 ? inputs[buffer.input] : buffer.output >= 0 ? outputs[buffer.output] : nullptr;
   if (caller) return reinterpret_cast<char *>(const_cast<float *>(caller) + (image + block) * size); // inputs are only read
-  return memory + buffer.offset + (buffer.kept ? block : 0) * buffer.format.block_bytes(buffer.shape);
+  char *const own = memory + (buffer.given >= 0 ? program.common + thread * program.own : 0);
+  return own + buffer.offset + (buffer.kept ? block : 0) * buffer.format.block_bytes(buffer.shape);
 }
 
 std::string Step::text(const Program &program) const {
@@ -34,6 +35,8 @@ Program::Program(const Graph &graph, const Kernels &kernels)
   lower(graph, *this);
   for (auto &step : steps) step->demand(*this);
   divide();
+  deal();
+  exchange();
   place();
   for (auto &step : steps) step->prepare(*this);
 }
@@ -89,7 +92,8 @@ void Program::place() {
     const Buffer &other = root(step.other);
     Buffer &out = buffers[static_cast<size_t>(step.output)];
     if (other.last == static_cast<int>(i) && !other.kept && !out.kept && other.input < 0 && out.output < 0 &&
-        &other != &root(step.input) && other.format == out.format && other.shape == out.shape) {
+        &other != &root(step.input) && other.format == out.format && other.shape == out.shape &&
+        (other.given < 0) == (out.given < 0)) {
       auto &held = const_cast<Buffer &>(other);
       out.same_as = static_cast<int>(&other - buffers.data());
       held.last = std::max(held.last, out.last);
@@ -115,14 +119,17 @@ void Program::place() {
   for (Buffer *buffer : waiting) {
     std::vector<Buffer *> beside;
     for (Buffer *other : placed)
-      if (other->first <= buffer->last && buffer->first <= other->last) beside.push_back(other);
+      if ((other->given < 0) == (buffer->given < 0) && other->first <= buffer->last && buffer->first <= other->last)
+        beside.push_back(other);
     std::sort(beside.begin(), beside.end(), [](Buffer *a, Buffer *b) { return a->offset < b->offset; });
     for (Buffer *other : beside)
       if (buffer->offset + size(*buffer) > other->offset)
         buffer->offset = std::max(buffer->offset, other->offset + size(*other));
     placed.push_back(buffer);
+    int64_t &memory = buffer->given < 0 ? common : own;
     memory = std::max(memory, buffer->offset + size(*buffer));
   }
+  memory = common + shares * own;
   require(memory <= most_memory, "activations need " + std::to_string(memory) + " bytes, more than " +
                                      std::to_string(most_memory), GRANET_UNSUPPORTED);
 }
@@ -131,8 +138,11 @@ void Program::run(const Frame &frame, Share share, void (*wait)(void *), void *b
   for (const Segment &segment : segments)
     for (int64_t block = 0; block * segment.images < frame.valid; block++)
       for (size_t i = segment.begin; i < segment.end; i++) {
+        if (share.count > 1) take(frame, i, block, share);
         steps[i]->run(frame, block, share);
-        if (share.count > 1) wait(barrier);
+        if (share.count == 1) continue;
+        give(frame, i, block, share);
+        wait(barrier);
       }
 }
 

@@ -16,6 +16,14 @@ struct Buffer {
   int first = -1, last = -1;   // steps between which it is needed
   bool kept = false;           // for all images of a chunk: made and read in different segments
   int64_t offset = 0;          // bytes
+  bool by_rows = false;        // what threads divide among them: rows of tiles, or channels
+  std::vector<int64_t> cuts = {}; // each thread makes those from one to the next
+  int given = -1; // where each thread has a copy of its own: the buffer by which they give each other what they made
+};
+
+struct Range {
+  int64_t begin, end;
+  int64_t count() const { return end - begin; }
 };
 
 // Which part of a step is to be done: one thread's.
@@ -23,6 +31,16 @@ struct Share {
   int index, count;
   int64_t begin(int64_t of) const { return of * index / count; }
   int64_t end(int64_t of) const { return of * (index + 1) / count; }
+  // What it makes of a buffer.
+  Range rows(const Buffer &of) const { return of.by_rows ? cut(of) : Range{0, of.format.height}; }
+  Range channels(const Buffer &of) const { return of.by_rows ? Range{0, of.shape.channels} : cut(of); }
+  int part() const { return count == 1 ? -1 : index; } // -1: all. What several threads were to do may be left to one
+
+private:
+  Range cut(const Buffer &of) const {
+    const auto at = static_cast<size_t>(index);
+    return count == 1 ? Range{of.cuts.front(), of.cuts.back()} : Range{of.cuts[at], of.cuts[at + 1]};
+  }
 };
 
 class Program;
@@ -30,10 +48,11 @@ class Program;
 // Where a run's numbers are: those of a chunk of images, from `image` on.
 struct Frame {
   const Program &program;
-  char *memory;
+  char *memory; // of all threads
   const float *const *inputs;
   float *const *outputs;
   int64_t image, valid;
+  int thread;
   char *at(int buffer, int64_t block) const;
   // Of a buffer without tiles.
   float *floats(int buffer, int64_t block) const { return reinterpret_cast<float *>(at(buffer, block)); }
@@ -45,6 +64,13 @@ public:
   virtual const char *kind() const = 0;
   // What it reads around its inputs' tiles: called before buffers are placed.
   virtual void demand(Program &) {}
+  // Which channels of its output each thread makes, where they are what is divided: if it is not said, those whose
+  // input the thread made.
+  virtual std::vector<int64_t> deal(const Program &) const;
+  // Whether a channel is made of others than the same one of its input.
+  virtual bool mixes() const { return false; }
+  // Whether a row of its output's tiles is made of any rows of its input's.
+  virtual bool rearranges() const { return false; }
   virtual void prepare(const Program &) {}
   virtual void run(const Frame &, int64_t block, Share) const = 0;
   virtual std::string text(const Program &) const;
@@ -57,6 +83,13 @@ public:
 
   int input = -1, other = -1, output = -1, node = -1;
   int images = 1; // of a block
+};
+
+// What threads take from each other before a step, of one of its inputs.
+struct Taken {
+  int buffer;
+  bool all; // channels; or those alone that the thread makes of the step's output
+  Moves moves;
 };
 
 struct Segment {
@@ -77,7 +110,7 @@ public:
   const int64_t batch, threads;
   int64_t chunk = 1;   // images that are computed together
   int shares = 1;      // how many threads compute a chunk
-  int64_t memory = 0;  // bytes, of a chunk
+  int64_t common = 0, own = 0, memory = 0; // bytes, of a chunk: for all threads, for each of them, and together
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<Segment> segments;
@@ -85,6 +118,13 @@ public:
 private:
   void divide();
   void place();
+  void deal();
+  void exchange();
+  void take(const Frame &frame, size_t step, int64_t block, Share share) const;
+  void give(const Frame &frame, size_t step, int64_t block, Share share) const;
+
+  std::vector<std::vector<Taken>> taken_; // of every step
+  std::vector<Moves> given_;              // of every buffer
 };
 
 // lower.cpp: the steps of a graph, and the tiles of their buffers.

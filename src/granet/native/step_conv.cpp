@@ -33,9 +33,16 @@ public:
     in.clear = in.clear || conv_->padding_h > 0 || conv_->padding_w > 0;
   }
 
+  bool mixes() const override { return true; }
+
+  std::vector<int64_t> deal(const Program &program) const override {
+    return cuts_for(taps_, program.buffers[static_cast<size_t>(output)].shape.channels, program.shares);
+  }
+
   void prepare(const Program &program) override {
     const Buffer &out = program.buffers[static_cast<size_t>(output)];
     patches_ = patches_for(out.format, out.shape, out.clear);
+    if (out.by_rows) patches_.divide(out.format, out.cuts, &Move::from);
     choose(program, usual(program));
   }
 
@@ -69,9 +76,12 @@ public:
     require(in.shape.channels / asked.slice < 65536, "slice is " + std::to_string(asked.slice) + ", of " +
                                                          std::to_string(in.shape.channels) + " channels: too small");
     int chained = 1;
-    std::vector<Block> blocks = blocks_for(program, asked, chained);
-    Packed packed = pack(program.kernels, taps_, in.shape.channels, out.shape.channels, in.format, asked.rows == 4, asked.slice,
-                         program.shares, chained);
+    std::vector<std::vector<Block>> blocks;
+    for (int i = 0; i < (out.by_rows ? program.shares : 1); i++)
+      blocks.push_back(blocks_for(program, asked, Share{i, program.shares}.rows(out), chained));
+    const std::vector<int64_t> cuts = out.by_rows ? std::vector<int64_t>{0, out.shape.channels} : out.cuts;
+    Packed packed = pack(program.kernels, taps_, in.shape.channels, cuts, in.format, asked.rows == 4, asked.slice,
+                         chained);
     packed_ = std::move(packed);
     blocks_ = std::move(blocks);
     choice_ = asked;
@@ -97,34 +107,34 @@ public:
       a.residual_row = format.row() * bytes;
       a.residual_channel = format.channel_bytes();
     }
-    for (auto g = static_cast<size_t>(share.index); g < packed_.groups.size(); g += static_cast<size_t>(share.count)) {
-      const Group &group = packed_.groups[g];
-      for (const Block &part : blocks_) {
-        a.output = to + part.output;
-        a.residual = plus ? plus + part.residual : nullptr;
-        for (const Slice &slice : group.slices) {
-          a.input = from + part.input + slice.input;
-          if (slice.four_count) {
-            a.rows = packed_.four.data() + slice.four;
-            a.row_count = slice.four_count;
-            a.entries = packed_.of_four.get();
-            part.four(a);
-          }
-          if (slice.one_count) {
-            a.rows = packed_.one.data() + slice.one;
-            a.row_count = slice.one_count;
-            a.entries = packed_.of_one.get();
-            part.one(a);
+    // Of rows and of channels one is divided, if any.
+    const auto at = [&](bool divided) { return divided && share.part() >= 0 ? static_cast<size_t>(share.part()) : 0; };
+    const auto end = [&](bool divided, size_t count) { return divided && share.part() >= 0 ? at(true) + 1 : count; };
+    for (size_t g = at(!out.by_rows); g < end(!out.by_rows, packed_.groups.size()); g++)
+      for (size_t b = at(out.by_rows); b < end(out.by_rows, blocks_.size()); b++)
+        for (const Block &part : blocks_[b]) {
+          a.output = to + part.output;
+          a.residual = plus ? plus + part.residual : nullptr;
+          for (const Slice &slice : packed_.groups[g].slices) {
+            a.input = from + part.input + slice.input;
+            if (slice.four_count) {
+              a.rows = packed_.four.data() + slice.four;
+              a.row_count = slice.four_count;
+              a.entries = packed_.of_four.get();
+              part.four(a);
+            }
+            if (slice.one_count) {
+              a.rows = packed_.one.data() + slice.one;
+              a.row_count = slice.one_count;
+              a.entries = packed_.of_one.get();
+              part.one(a);
+            }
           }
         }
-      }
-      const int64_t step = out.format.channel();
-      for (size_t i = 0, end; i < group.channels.size(); i = end) { // neighbouring channels together
-        for (end = i + 1; end < group.channels.size() && group.channels[end] == group.channels[end - 1] + 1;) end++;
-        char *made = to + a.output_channel * group.channels[i];
-        patches_.run(program.kernels, made, step, made, step, static_cast<int64_t>(end - i));
-      }
-    }
+    const Range channels = share.channels(out);
+    const int64_t step = out.format.channel();
+    char *made = to + a.output_channel * channels.begin;
+    patches_.run(program.kernels, made, step, made, step, channels.count(), share.part());
   }
 
 private:
@@ -202,21 +212,24 @@ private:
     return best;
   }
 
-  std::vector<Block> blocks_for(const Program &program, const granet_choice &choice, int &chained) const {
-    const Plane plane = plane_of(program);
+  std::vector<Block> blocks_for(const Program &program, const granet_choice &choice, Range rows, int &chained) const {
+    Plane plane = plane_of(program);
     const Format &in = program.buffers[static_cast<size_t>(input)].format,
                  &out = program.buffers[static_cast<size_t>(output)].format;
     const Format &residual = other < 0 ? out : program.buffers[static_cast<size_t>(other)].format;
     const int64_t bytes = out.vector_bytes();
     std::vector<Block> blocks;
+    const Place first = plane.whole ? Place{0, 0, rows.begin * out.width} : Place{0, rows.begin, 0};
+    if (plane.whole) plane.width = rows.count() * out.width;
+    else plane.height = rows.count();
     const int64_t down = ceil_div(plane.height, choice.tile_h), across = ceil_div(plane.width, choice.tile_w);
     require(down * across <= int64_t{1} << 24, "this many blocks are too many", GRANET_UNSUPPORTED);
     const int stride = stride_w() <= 2 ? static_cast<int>(stride_w()) : 0;
     for (int64_t i = 0; i < down; i++)
       for (int64_t j = 0; j < across; j++) {
-        const int64_t y = plane.height * i / down, x = plane.width * j / across;
-        int64_t h = plane.height * (i + 1) / down - y;
-        const int64_t w_end = plane.width * (j + 1) / across;
+        const int64_t y = first.y + plane.height * i / down, x = first.x + plane.width * j / across;
+        const int64_t h = first.y + plane.height * (i + 1) / down - y;
+        const int64_t w_end = first.x + plane.width * (j + 1) / across;
         // Kernels of any stride are narrow.
         for (int64_t at = x; at < w_end;) {
           int64_t w = w_end - at;
@@ -245,7 +258,7 @@ private:
   Moves patches_;
   granet_choice choice_{};
   Packed packed_;
-  std::vector<Block> blocks_;
+  std::vector<std::vector<Block>> blocks_; // of every thread's rows, or of all
 };
 
 } // namespace

@@ -31,6 +31,7 @@ public:
             "windows of " + std::to_string(pool_.kernel_h) + "x" + std::to_string(pool_.kernel_w) + " are too large",
             GRANET_UNSUPPORTED);
     patches_ = patches_for(f, out.shape, out.clear);
+    if (out.by_rows) patches_.divide(f, out.cuts, &Move::from);
     LaneTable masks(f.lanes);
     std::vector<float> scales;
     std::vector<int32_t> mask(lanes);
@@ -67,14 +68,19 @@ public:
   void run(const Frame &frame, int64_t block, Share share) const override {
     const Program &program = frame.program;
     const Buffer &in = program.buffers[static_cast<size_t>(input)], &out = program.buffers[static_cast<size_t>(output)];
-    const int64_t begin = share.begin(out.shape.channels), end = share.end(out.shape.channels);
+    const Range channels = share.channels(out), rows = share.rows(out);
     const int64_t in_step = in.format.channel(), out_step = out.format.channel();
-    char *to = frame.at(output, block) + begin * out.format.channel_bytes();
-    program.kernels.pool({frame.at(input, block) + begin * in.format.channel_bytes(), to,
-                          static_cast<size_t>(end - begin), in_step, out_step, to_.data(), taps_.data(), to_.size(),
-                          static_cast<size_t>(pool_.kernel_h * pool_.kernel_w), masks_.get(),
-                          pool_.kind == GRANET_POOL_AVERAGE ? scales_.get() : nullptr});
-    patches_.run(program.kernels, to, out_step, to, out_step, end - begin);
+    char *to = frame.at(output, block) + channels.begin * out.format.channel_bytes();
+    const auto first = static_cast<size_t>(rows.begin * out.format.width);
+    const auto taps = static_cast<size_t>(pool_.kernel_h * pool_.kernel_w);
+    program.kernels.pool({frame.at(input, block) + channels.begin * in.format.channel_bytes(), to,
+                          static_cast<size_t>(channels.count()), in_step, out_step, to_.data() + first,
+                          taps_.data() + first * taps, static_cast<size_t>(rows.count() * out.format.width), taps,
+                          masks_.get(),
+                          pool_.kind == GRANET_POOL_AVERAGE
+                              ? scales_.get() + first * static_cast<size_t>(out.format.lanes)
+                              : nullptr});
+    patches_.run(program.kernels, to, out_step, to, out_step, channels.count(), share.part());
   }
 
 private:
@@ -115,9 +121,10 @@ public:
     const Buffer &in = program.buffers[static_cast<size_t>(input)];
     const Format &f = in.format;
     const int64_t images = std::min<int64_t>(f.images(), frame.valid - block * f.images());
-    const int64_t begin = share.begin(in.shape.channels), end = share.end(in.shape.channels);
-    program.kernels.reduce({frame.at(input, block) + begin * f.channel_bytes(),
-                            frame.floats(output, block * f.images()) + begin, static_cast<size_t>(end - begin),
+    const Range channels = share.channels(program.buffers[static_cast<size_t>(output)]);
+    program.kernels.reduce({frame.at(input, block) + channels.begin * f.channel_bytes(),
+                            frame.floats(output, block * f.images()) + channels.begin,
+                            static_cast<size_t>(channels.count()),
                             f.channel(), in.shape.channels, taps_.data(), taps_.size(), masks_.get(),
                             static_cast<int>(images), f.grid_h * f.grid_w,
                             mean_ ? 1.0f / static_cast<float>(in.shape.height * in.shape.width) : 0.0f});

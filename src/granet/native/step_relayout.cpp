@@ -11,6 +11,7 @@ class RelayoutStep final : public Step {
 public:
   RelayoutStep(int64_t step_h, int64_t step_w) : step_h_(step_h), step_w_(step_w) {}
   const char *kind() const override { return "layout"; }
+  bool rearranges() const override { return true; }
   int64_t bytes() const override {
     size_t all = 0;
     for (const auto *ways : {&whole_, &last_})
@@ -33,23 +34,34 @@ public:
     const Program &program = frame.program;
     const Buffer &in = program.buffers[static_cast<size_t>(input)], &out = program.buffers[static_cast<size_t>(output)];
     const int64_t images = out.format.images(), first = block / period_ * period_ * images;
-    const int64_t channels = out.shape.channels, begin = share.begin(channels), end = share.end(channels);
+    const Range channels = share.channels(out), rows = share.rows(out);
+    const int64_t begin = channels.begin, end = channels.end;
     const int64_t in_step = in.format.channel_bytes(), out_step = out.format.channel_bytes();
     const char *from = frame.at(input, first / in.format.images()) + begin * in_step;
     char *to = frame.at(output, block) + begin * out_step;
-    if (same_) {
+    if (same_) { // without tiles: else nothing would be copied
       std::memcpy(to, from, static_cast<size_t>((end - begin) * out_step));
       return;
     }
     const bool partial = !last_.empty() && frame.valid - block * images < images;
     const Way &way = (partial ? last_ : whole_)[static_cast<size_t>(block % period_)];
-    way.moves.run(program.kernels, from, in.format.channel(), to, out.format.channel(), end - begin);
+    way.moves.run(program.kernels, from, in.format.channel(), to, out.format.channel(), end - begin, share.part());
     if (way.table.empty()) return;
-    for (int64_t c = begin; c < end; c++, from += in_step, to += out_step)
-      if (in.format.flat())
-        program.kernels.take(reinterpret_cast<const float *>(from), to, way.table.data(), way.table.size());
-      else
-        program.kernels.give(from, reinterpret_cast<float *>(to), way.table.data(), way.table.size());
+    const Format &f = out.format;
+    for (int64_t first = 0, last; first < f.lines(); first = last) { // the rows, and what repeats them in the halo
+      const auto mine = [&](int64_t line) { return f.row_of(line) >= rows.begin && f.row_of(line) < rows.end; };
+      const bool made = mine(first);
+      for (last = first; last < f.lines() && mine(last) == made;) last += f.row();
+      if (!made) continue;
+      const int32_t *table = way.table.data() + first * f.lanes;
+      const auto count = static_cast<size_t>((last - first) * f.lanes);
+      for (int64_t c = 0; c < end - begin; c++)
+        if (in.format.flat())
+          program.kernels.take(reinterpret_cast<const float *>(from + c * in_step),
+                               to + c * out_step + first * f.vector_bytes(), table, count);
+        else
+          program.kernels.give(from + c * in_step, reinterpret_cast<float *>(to + c * out_step), table, count);
+    }
   }
 
 private:
@@ -80,6 +92,7 @@ private:
       Way way;
       if (in.format.flat() || f.flat()) way.table = std::move(table);
       else way.moves = moves_of(table, f);
+      if (out.by_rows) way.moves.divide(f, out.cuts, &Move::to);
       all.push_back(std::move(way));
     }
     return all;
