@@ -413,44 +413,37 @@ constexpr int dot_rows = 8;
 constexpr int dot_rows = 4; // one number at a time, in chains that do not wait for each other
 #endif
 static_assert(dot_rows <= most_dot_rows);
+typedef float Rows __attribute__((vector_size(sizeof(float) * dot_rows)));
+
+GRANET_INLINE Rows read_at(const uint32_t *columns, const float *vector) {
+#if defined(__AVX512F__)
+  return _mm512_i32gather_ps(_mm512_load_si512(columns), vector, 4);
+#elif defined(__AVX2__)
+  return _mm256_i32gather_ps(vector, _mm256_load_si256(reinterpret_cast<const __m256i *>(columns)), 4);
+#else
+  Rows read;
+  for (int row = 0; row < dot_rows; row++) read[row] = vector[columns[row]];
+  return read;
+#endif
+}
 
 void dot(const float *vector, const uint32_t *columns, const float *values, size_t count, float *sums) {
-#if defined(__AVX512F__)
-  __m512 even = _mm512_setzero_ps(), odd = even;
-  constexpr ptrdiff_t ahead = 2048; // matrices come from the last cache, whose latency the processor does not hide itself
-  const auto product = [&](size_t i, __m512 sum) __attribute__((always_inline)) {
-    _mm_prefetch(reinterpret_cast<const char *>(columns + i * dot_rows) + ahead, _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char *>(values + i * dot_rows) + ahead, _MM_HINT_T0);
-    const __m512 read = _mm512_i32gather_ps(_mm512_load_si512(columns + i * dot_rows), vector, 4);
-    return _mm512_fmadd_ps(_mm512_load_ps(values + i * dot_rows), read, sum);
+  constexpr size_t ahead = 512; // matrices come from the last cache, whose latency the processor does not hide itself
+  const auto with = [&](Rows sum, size_t i) __attribute__((always_inline)) {
+    const size_t at = i * dot_rows;
+    __builtin_prefetch(columns + at + ahead);
+    __builtin_prefetch(values + at + ahead);
+    return sum + *reinterpret_cast<const Rows *>(values + at) * read_at(columns + at, vector);
   };
+  Rows even{}, odd{};
   size_t i = 0;
   for (; i + 2 <= count; i += 2) {
-    even = product(i, even);
-    odd = product(i + 1, odd);
+    even = with(even, i);
+    odd = with(odd, i + 1);
   }
-  if (i < count) even = product(i, even);
-  _mm512_storeu_ps(sums, _mm512_add_ps(even, odd));
-#elif defined(__AVX2__)
-  __m256 even = _mm256_setzero_ps(), odd = even;
-  const auto product = [&](size_t i, __m256 sum) __attribute__((always_inline)) {
-    const auto *at = reinterpret_cast<const __m256i *>(columns + i * dot_rows);
-    return _mm256_fmadd_ps(_mm256_load_ps(values + i * dot_rows),
-                           _mm256_i32gather_ps(vector, _mm256_load_si256(at), 4), sum);
-  };
-  size_t i = 0;
-  for (; i + 2 <= count; i += 2) {
-    even = product(i, even);
-    odd = product(i + 1, odd);
-  }
-  if (i < count) even = product(i, even);
-  _mm256_storeu_ps(sums, _mm256_add_ps(even, odd));
-#else
-  float sum[dot_rows] = {};
-  for (size_t i = 0; i < count; i++)
-    for (int row = 0; row < dot_rows; row++) sum[row] += values[i * dot_rows + row] * vector[columns[i * dot_rows + row]];
-  for (int row = 0; row < dot_rows; row++) sums[row] = sum[row];
-#endif
+  if (i < count) even = with(even, i);
+  even += odd;
+  __builtin_memcpy(sums, &even, sizeof even);
 }
 
 void add(const void *left, const void *right, void *out, size_t vectors, bool relu_too) {
