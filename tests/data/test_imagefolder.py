@@ -65,6 +65,7 @@ def test_images_are_in_the_order_of_their_names_not_of_the_disk(tmp_path: Path) 
     assert b"".join(bytes(file)[4:5] for file in ImageFolder(tmp_path, RandomResizedCrop()).files) == b"abcdefgh"
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # said on one processor
 def test_workers_do_not_change_the_pixels(folder: Path) -> None:
     alone, shared = batches(folder, workers=0, epoch=3), batches(folder, workers=2, epoch=3)
     assert len(alone) == len(shared) == 6

@@ -14,7 +14,7 @@ def test_in_every_round_each_has_one_turn() -> None:
     def turn(name: str, took: float) -> turns.Turn:
         return lambda seconds: order.append(f"{name} {seconds:g}") or [took, 3 * took, took]  # type: ignore[func-returns-value]
 
-    found = take_turns({"a": turn("a", 1.0), "b": turn("b", 0.5), "c": turn("c", 0.25)}, 10.0)
+    found = take_turns({"a": turn("a", 1.0), "b": turn("b", 0.5), "c": turn("c", 0.25)}, 2.0 * ROUNDS)
     assert found == {"a": Times(1.0, 1.0, 0.0), "b": Times(0.5, 0.5, 0.0), "c": Times(0.25, 0.25, 0.0)}
     rounds = [order[at : at + 3] for at in range(0, len(order), 3)]
     assert len(rounds) == ROUNDS and {tuple(sorted(each)) for each in rounds} == {("a 2", "b 2", "c 2")}

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-ROUNDS = 5
+ROUNDS = 25
+"""Many and short: what else runs on a processor may slow it by half, for seconds, and is to meet all in equal parts."""
 
 Turn = Callable[[float], list[float]]
 """Runs something for about so many seconds, and gives how long each of its calls took."""
