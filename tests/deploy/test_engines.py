@@ -93,7 +93,10 @@ def test_how_layers_run_fastest_is_remembered(measured: Path, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("native_library")
-def test_threads_that_do_not_pay_are_left_out(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("milliseconds", "tried"), [({4: 8, 2: 4, 1: 2}, [4, 2, 1]), ({4: 2, 2: 4}, [4, 2])])
+def test_threads_that_do_not_pay_are_left_out(
+    milliseconds: dict[int, int], tried: list[int], measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[int] = []
 
     class Counted(Native):
@@ -103,7 +106,7 @@ def test_threads_that_do_not_pay_are_left_out(measured: Path, monkeypatch: pytes
             made.append(threads)
 
         def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-            time.sleep(0.002 * self.threads)
+            time.sleep(0.001 * milliseconds[self.threads])
             ran.append(self.threads)
             return super().__call__(*inputs)
 
@@ -113,14 +116,15 @@ def test_threads_that_do_not_pay_are_left_out(measured: Path, monkeypatch: pytes
     monkeypatch.setattr(engines, "ENGINES", {"native": Counted})
     model, rows = small()
     compiled = granet.deploy.compile(model, rows[:1], threads=4)
-    assert made == [4, 2, 1]
+    assert made == tried
     ran.clear()
     assert_close(compiled(rows[:1]), model(rows[:1]))
-    assert set(ran) == {1}
+    fastest = min(milliseconds, key=milliseconds.__getitem__)
+    assert set(ran) == {fastest}
     granet.deploy.compile(model, rows[:1], threads=4)  # remembered
-    assert made == [4, 2, 1, 4, 1]
+    assert made == [*tried, fastest]
     granet.deploy.compile(model, torch.randn(4, 6), threads=4)  # each thread has rows of its own
-    assert made == [4, 2, 1, 4, 1, 4]
+    assert made == [*tried, fastest, 4]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

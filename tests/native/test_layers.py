@@ -117,7 +117,9 @@ def test_threads_divide_large_maps_and_small_ones(data: st.DataObject) -> None:
     """Rows of the first maps and channels of the last ones, with windows that read what other threads made."""
     draw = data.draw
     side, pads = st.integers(17, 44), st.sampled_from([0, 1])
-    twin = Twin(1, draw(st.sampled_from([2, 3])), draw(every_isa()), draw(seeds))
+    # Also more images than threads, but fewer blocks of them.
+    batch, workers = draw(st.sampled_from([(1, 2), (1, 3), (12, 4), (16, 3)]))
+    twin = Twin(batch, workers, draw(every_isa()), draw(seeds))
     x = twin.conv(twin.input(2, draw(side), draw(side)), 6, (3, 3), padding=(1, 1))
     y = twin.conv(x, 6, draw(st.sampled_from([(1, 1), (3, 3), (5, 5)])), relu=True)
     y = twin.conv(y, 6, (3, 3), padding=(1, 1), residual=y)
@@ -126,6 +128,18 @@ def test_threads_divide_large_maps_and_small_ones(data: st.DataObject) -> None:
     w = twin.conv(twin.conv(w, 8, (3, 3), padding=(1, 1)), 7, (3, 3), padding=(2, 2))
     twin.finish(twin.conv(x, 5, (3, 3), stride=(3, 3)), twin.relu(y), w, twin.global_pool(w))
     assert twin.error() < twin.exact
+
+
+def test_threads_have_no_copies_of_what_no_cache_holds() -> None:
+    side, channels = 600, 8
+    memory = []
+    for workers in (1, 4):
+        twin = Twin(1, workers, isas()[0], 0)
+        y = twin.conv(twin.input(1, side, side), channels, (3, 3), padding=(1, 1))
+        twin.finish(twin.conv(y, 2, (3, 3), padding=(1, 1)))
+        assert twin.error() < twin.exact
+        memory.append(twin.plan.memory()[1])
+    assert memory[1] < memory[0] + 4 * side * side * channels
 
 
 @given(st.data())

@@ -37,8 +37,9 @@ class Watched(granet.RigL):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*sys._getframe")
+@pytest.mark.parametrize("with_closure", [False, True])
 @pytest.mark.parametrize("step_on_update", [True, False])
-def test_a_compiled_step_is_the_same_step(kit: Kit, step_on_update: bool) -> None:
+def test_a_compiled_step_is_the_same_step(kit: Kit, step_on_update: bool, with_closure: bool) -> None:
     torch.compiler.reset()
     Watched.compiled.clear()
     method = Watched(sparsity=0.7, every=2, end=10, step_on_update=step_on_update)
@@ -46,8 +47,11 @@ def test_a_compiled_step_is_the_same_step(kit: Kit, step_on_update: bool) -> Non
     kit.train(*plain[:2], STEPS)
     step = torch.compile(optimizer.step, backend="eager")
     for batch in kit.batches(STEPS):
-        kit.backward(model, batch)
-        step()
+        if with_closure:
+            step(lambda batch=batch: kit.backward(model, batch))
+        else:
+            kit.backward(model, batch)
+            step()
         optimizer.zero_grad()
         kit.check_zeros(sparsifier)
     # Before torch 2.13 the compiler rounds a step otherwise, a dense one too.

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,8 +21,6 @@ from granet.deploy.openvino_engine import OpenVINO
 from granet.deploy.plan import Plan
 from granet.deploy.unsupported import Unsupported
 from granet.native import NativeMissing
-
-Name = TypeVar("Name", str, int)
 
 ENGINES: dict[str, Callable[[Plan, int], Engine]] = {
     "native": Native,
@@ -91,8 +88,9 @@ def engine_for(
             makers = {known: makers[known]} | makers
         built = {}
         for name, make in makers.items():
+            within = torch.float16 if name in HALVES else torch.float32
             try:
-                built[name] = _made(make, plan, threads, measured, measure)
+                built[name] = _made(make, plan, threads, within, measured, measure)
                 if name in HALVES:
                     _check_halves(name, built, plan, examples)
             except Unsupported as error:
@@ -106,38 +104,47 @@ def engine_for(
         return found, built[found]
 
 
-def _made(make: Callable[[Plan, int], Engine], plan: Plan, threads: int, measured: Measured, measure: bool) -> Engine:
+def _made(
+    make: Callable[[Plan, int], Engine],
+    plan: Plan,
+    threads: int,
+    dtype: torch.dtype,
+    measured: Measured,
+    measure: bool,
+) -> Engine:
+    """granet's kernels run on fewer threads than asked for, where these are known to be faster."""
+    known = measured.threads_for(plan, threads, dtype)
     try:
-        engine = make(plan, threads)
+        engine = make(plan, known or threads)
     except NativeMissing as error:
         _tell(str(error))
         raise Unsupported(str(error)) from error
     if not isinstance(engine, Native):
         return engine
     engine.tune(measured.layers, measure)
-    if engine.batch >= threads:
-        return engine  # each has images of its own
-    return _on_fewer(engine, make, plan, threads, measured, measure)
+    if not measure or known is not None or engine.batch >= threads:  # each has images of its own, nearly always
+        return engine
+    engine, count = _on_fewer(engine, make, plan, threads, measured)
+    measured.keep_threads(plan, threads, dtype, count)
+    return engine
 
 
 def _on_fewer(
-    engine: Native, make: Callable[[Plan, int], Engine], plan: Plan, threads: int, measured: Measured, measure: bool
-) -> Engine:
-    """The engine, or the same on fewer threads, where they take longer to wait for each other than they gain."""
-    dtype = torch.float16 if engine.bits == 16 else torch.float32
-    known = measured.threads_for(plan, threads, dtype)
-    fewer = [threads >> halvings for halvings in range(1, threads.bit_length())]
-    if known == threads or (known not in fewer and not measure):
-        return engine
-    engines: dict[int, Engine] = {threads: engine}
-    for count in [known] if known in fewer else fewer:
-        made = engines[count] = make(plan, count)
-        if isinstance(made, Native):
-            made.tune(measured.layers, measure)
-    if known not in fewer:
-        known = _least_time(engines, random_inputs(plan))
-        measured.keep_threads(plan, threads, dtype, known)
-    return engines[known]
+    engine: Native, make: Callable[[Plan, int], Engine], plan: Plan, threads: int, measured: Measured
+) -> tuple[Native, int]:
+    """The engine, or the same on half as many threads, and so on, while these take clearly less time.
+
+    They may: threads that share an image wait for what others make of it.
+    """
+    while threads > 1:
+        fewer = make(plan, threads // 2)
+        assert isinstance(fewer, Native)
+        fewer.tune(measured.layers, True)
+        least = _least_times({"these": engine, "fewer": fewer}, random_inputs(plan))
+        if least["fewer"] > 0.95 * least["these"]:
+            break
+        engine, threads = fewer, threads // 2
+    return engine, threads
 
 
 def _check_halves(name: str, built: dict[str, Engine], plan: Plan, examples: Sequence[Inputs]) -> None:
@@ -171,10 +178,11 @@ def fastest(engines: Mapping[str, Engine], plan: Plan, threads: int) -> str:
     if len(right) == 1:
         return next(iter(right))
     with _torch_threads(threads):
-        return _least_time(right, inputs)
+        least = _least_times(right, inputs)
+    return min(least, key=least.__getitem__)
 
 
-def _least_time(engines: Mapping[Name, Engine], inputs: Inputs) -> Name:
+def _least_times(engines: Mapping[str, Engine], inputs: Inputs) -> dict[str, float]:
     least = dict.fromkeys(engines, float("inf"))
     spent = dict.fromkeys(engines, 0.0)
     while min(spent.values()) < _SECONDS:
@@ -183,7 +191,7 @@ def _least_time(engines: Mapping[Name, Engine], inputs: Inputs) -> Name:
             engine(*inputs)
             took = time.perf_counter() - begun
             least[name], spent[name] = min(least[name], took), spent[name] + took
-    return min(least, key=least.__getitem__)
+    return least
 
 
 def _agree(name: str, found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""What was measured on this machine, kept in a file: the fastest engine for a plan, the fastest way to run a layer.
+"""What was measured on this machine, kept in a file: the fastest engine for a plan, threads for it, ways to run layers.
 
 There is one JSON file for each kind of machine, which the processor and the versions of the engines make. Anything in
 it may be wrong: what is not as it must be counts as not known.
@@ -60,7 +60,8 @@ class Measured:
 
     def threads_for(self, plan: Plan, threads: int, dtype: torch.dtype) -> int | None:
         """How many of them granet's kernels are fastest on."""
-        return self.threads.get(_key(plan, threads, dtype))
+        known = self.threads.get(_key(plan, threads, dtype), 0)
+        return known if 1 <= known <= threads else None
 
     def keep_threads(self, plan: Plan, threads: int, dtype: torch.dtype, fastest: int) -> None:
         self.threads[_key(plan, threads, dtype)] = fastest

@@ -30,7 +30,7 @@ class Native:
         self._shapes = [plan.shapes[output] for output in plan.outputs]
         try:
             self._native = NativePlan(_batch(plan)[0], threads, isa, bits=bits)
-            self.batch, self.bits = self._native.batch, bits
+            self.batch = self._native.batch
             self._layers = _lowered(plan, self._native)
             self._native.finish()
         except NativeUnsupported as error:

@@ -3,7 +3,7 @@
 // What one processor has just written takes another one long to read, and then the first one long to write over. So of
 // values with a halo, which is most of a small map, every thread has a copy of its own. What threads read of each other
 // each of them also puts, without the halo, where it lies in a row: processors fetch ahead, and would fetch the halo, too.
-// From there it is taken, and the halo made again.
+// From there it is fetched, and the halo made again.
 #include "program.hpp"
 
 #include <algorithm>
@@ -32,6 +32,9 @@ bool covered(const Buffer &buffer) {
   return f.height * f.grid_h >= buffer.shape.height && (f.along > 1 || f.width * f.grid_w >= buffer.shape.width);
 }
 
+// No cache holds such a value, so nothing is gained by a copy for every thread.
+bool too_large(const Buffer &buffer) { return buffer.format.block_bytes(buffer.shape) > int64_t{1} << 23; }
+
 // The rows, with those of the halo, that a thread reads for what it makes of the output.
 Range read(const Step &step, const Buffer &in, const Buffer &out, Share share) {
   const Format &f = in.format;
@@ -42,7 +45,7 @@ Range read(const Step &step, const Buffer &in, const Buffer &out, Share share) {
 }
 
 // What makes of tiles without a halo what each thread reads of the others'.
-Moves taken_of(const Step &step, const Buffer &in, const Buffer &out, int shares) {
+Moves fetched_by(const Step &step, const Buffer &in, const Buffer &out, int shares) {
   Moves moves = surrounded(in.format, in.shape);
   if (!in.by_rows) return moves; // of others' channels
   const std::vector<Move> all = std::move(moves.list);
@@ -77,9 +80,9 @@ void Program::deal() {
 }
 
 void Program::exchange() {
-  taken_.resize(steps.size());
+  fetched_.resize(steps.size());
   const size_t count = buffers.size();
-  given_.resize(count);
+  published_.resize(count);
   if (shares == 1) return;
   const auto whole = [&](const Step &step, int number) { // whether a thread reads all channels of it
     return (step.mixes() && number == step.input) || buffers[static_cast<size_t>(step.output)].by_rows;
@@ -92,7 +95,7 @@ void Program::exchange() {
       const Step &step = *steps[i];
       const auto at = static_cast<size_t>(number);
       const Buffer in = buffers[at], out = buffers[static_cast<size_t>(step.output)];
-      if (in.format.flat() || in.format == bare(in.format) || !covered(in)) continue;
+      if (in.format.flat() || in.format == bare(in.format) || !covered(in) || too_large(in)) continue;
       const bool all = whole(step, number);
       const auto enough = [&](const Step *before) { // whether it took all that this step reads
         const Buffer &made = buffers[static_cast<size_t>(before->output)];
@@ -102,12 +105,12 @@ void Program::exchange() {
       };
       if (std::any_of(readers[at].begin(), readers[at].end(), enough)) continue;
       if (!in.by_rows && !all && in.cuts == out.cuts) continue; // each thread reads what it made
-      Moves moves = taken_of(step, in, out, shares);
+      Moves moves = fetched_by(step, in, out, shares);
       if (moves.list.empty()) continue;
       readers[at].push_back(&step);
       wanted[at].resize(static_cast<size_t>(in.format.height));
       for (const Move &move : moves.list) wanted[at][static_cast<size_t>(move.from / in.format.width)] = true;
-      taken_[i].push_back({number, all, std::move(moves)});
+      fetched_[i].push_back({number, all, std::move(moves)});
     }
   for (size_t at = 0; at < count; at++) {
     if (readers[at].empty()) continue;
@@ -116,43 +119,43 @@ void Program::exchange() {
     between.first = from.first;
     between.last = from.last;
     between.kept = from.kept;
-    buffers[at].given = add_buffer(between);
-    given_[at] = stripped(from.format);
-    auto &list = given_[at].list;
+    buffers[at].published = add_buffer(between);
+    published_[at] = stripped(from.format);
+    auto &list = published_[at].list;
     const auto kept = [&](const Move &move) { return wanted[at][static_cast<size_t>(move.to / from.format.width)]; };
     list.erase(std::stable_partition(list.begin(), list.end(), kept), list.end());
-    if (from.by_rows) given_[at].divide(from.format, from.cuts, &Move::from);
+    if (from.by_rows) published_[at].divide(from.format, from.cuts, &Move::from);
   }
 }
 
-void Program::take(const Frame &frame, size_t i, int64_t block, Share share) const {
+void Program::fetch(const Frame &frame, size_t i, int64_t block, Share share) const {
   const Step &step = *steps[i];
-  for (const Taken &taken : taken_[i]) {
-    const Buffer &buffer = buffers[static_cast<size_t>(taken.buffer)];
-    const Format &to = buffer.format, &from = buffers[static_cast<size_t>(buffer.given)].format;
+  for (const Fetched &fetched : fetched_[i]) {
+    const Buffer &buffer = buffers[static_cast<size_t>(fetched.buffer)];
+    const Format &to = buffer.format, &from = buffers[static_cast<size_t>(buffer.published)].format;
     const int64_t images = to.images(), first = block * step.images, end = std::min(first + step.images, frame.valid);
-    const Range wanted = taken.all ? Range{0, buffer.shape.channels}
+    const Range wanted = fetched.all ? Range{0, buffer.shape.channels}
                                    : share.channels(buffers[static_cast<size_t>(step.output)]);
     const Range own = buffer.by_rows ? Range{wanted.end, wanted.end} : share.channels(buffer);
     for (const Range part : {Range{wanted.begin, std::min(wanted.end, own.begin)},
                              Range{std::max(wanted.begin, own.end), wanted.end}})
       for (int64_t one = first / images; part.count() > 0 && one * images < end; one++)
-        taken.moves.run(kernels, frame.at(buffer.given, one) + part.begin * from.channel_bytes(), from.channel(),
-                        frame.at(taken.buffer, one) + part.begin * to.channel_bytes(), to.channel(), part.count(),
+        fetched.moves.run(kernels, frame.at(buffer.published, one) + part.begin * from.channel_bytes(), from.channel(),
+                        frame.at(fetched.buffer, one) + part.begin * to.channel_bytes(), to.channel(), part.count(),
                         share.index);
   }
 }
 
-void Program::give(const Frame &frame, size_t i, int64_t block, Share share) const {
+void Program::publish(const Frame &frame, size_t i, int64_t block, Share share) const {
   const int number = steps[i]->output;
   const Buffer &buffer = buffers[static_cast<size_t>(number)];
-  if (buffer.given < 0) return;
-  const Format &from = buffer.format, &to = buffers[static_cast<size_t>(buffer.given)].format;
+  if (buffer.published < 0) return;
+  const Format &from = buffer.format, &to = buffers[static_cast<size_t>(buffer.published)].format;
   const Range own = share.channels(buffer);
   const char *made = frame.at(number, block) + own.begin * from.channel_bytes();
-  given_[static_cast<size_t>(number)].run(kernels, made, from.channel(),
-                                          frame.at(buffer.given, block) + own.begin * to.channel_bytes(), to.channel(),
-                                          own.count(), share.index);
+  published_[static_cast<size_t>(number)].run(kernels, made, from.channel(),
+                                              frame.at(buffer.published, block) + own.begin * to.channel_bytes(),
+                                              to.channel(), own.count(), share.index);
 }
 
 } // namespace granet

@@ -428,7 +428,7 @@ GRANET_INLINE Rows read_at(const uint32_t *columns, const float *vector) {
 }
 
 void dot(const float *vector, const uint32_t *columns, const float *values, size_t count, float *sums) {
-  constexpr size_t ahead = 512; // matrices come from the last cache, whose latency the processor does not hide itself
+  constexpr size_t ahead = 512; // numbers: matrices come from the last cache, whose latency the processor does not hide itself
   const auto with = [&](Rows sum, size_t i) __attribute__((always_inline)) {
     const size_t at = i * dot_rows;
     __builtin_prefetch(columns + at + ahead);

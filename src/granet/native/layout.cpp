@@ -111,7 +111,8 @@ void Moves::divide(const Format &f, const std::vector<int64_t> &cuts, uint32_t M
 
 namespace {
 
-// What makes the halo's vectors, and of those within the tiles the ones that `taken` says, of lanes all in the map or not.
+// What makes the halo, and those vectors within the tiles that `taken` asks for, given whether all their lanes lie in the
+// map.
 template <class Taken> Moves moves_of(const Format &f, const Shape &shape, Taken taken) {
   Moves patches;
   LaneTable moves(f.lanes), masks(f.lanes);

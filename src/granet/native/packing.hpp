@@ -28,7 +28,7 @@ struct Slice {
   size_t four, four_count, one, one_count;
 };
 
-// What a thread computes: its output channels, slice by slice.
+// The output channels of a thread, or, where threads divide rows, of all of them: slice by slice.
 struct Group {
   std::vector<Slice> slices;
 };

@@ -12,7 +12,7 @@ char *Frame::at(int number, int64_t block) const {
   const int64_t size = buffer.shape.size();
   const float *caller = buffer.input >= 0 ? inputs[buffer.input] : buffer.output >= 0 ? outputs[buffer.output] : nullptr;
   if (caller) return reinterpret_cast<char *>(const_cast<float *>(caller) + (image + block) * size); // inputs are only read
-  char *const own = memory + (buffer.given >= 0 ? program.common + thread * program.own : 0);
+  char *const own = memory + (buffer.published >= 0 ? program.common + thread * program.own : 0);
   return own + buffer.offset + (buffer.kept ? block : 0) * buffer.format.block_bytes(buffer.shape);
 }
 
@@ -93,7 +93,7 @@ void Program::place() {
     Buffer &out = buffers[static_cast<size_t>(step.output)];
     if (other.last == static_cast<int>(i) && !other.kept && !out.kept && other.input < 0 && out.output < 0 &&
         &other != &root(step.input) && other.format == out.format && other.shape == out.shape &&
-        (other.given < 0) == (out.given < 0)) {
+        (other.published < 0) == (out.published < 0)) {
       auto &held = const_cast<Buffer &>(other);
       out.same_as = static_cast<int>(&other - buffers.data());
       held.last = std::max(held.last, out.last);
@@ -119,15 +119,15 @@ void Program::place() {
   for (Buffer *buffer : waiting) {
     std::vector<Buffer *> beside;
     for (Buffer *other : placed)
-      if ((other->given < 0) == (buffer->given < 0) && other->first <= buffer->last && buffer->first <= other->last)
+      if ((other->published < 0) == (buffer->published < 0) && other->first <= buffer->last && buffer->first <= other->last)
         beside.push_back(other);
     std::sort(beside.begin(), beside.end(), [](Buffer *a, Buffer *b) { return a->offset < b->offset; });
     for (Buffer *other : beside)
       if (buffer->offset + size(*buffer) > other->offset)
         buffer->offset = std::max(buffer->offset, other->offset + size(*other));
     placed.push_back(buffer);
-    int64_t &memory = buffer->given < 0 ? common : own;
-    memory = std::max(memory, buffer->offset + size(*buffer));
+    int64_t &end = buffer->published < 0 ? common : own;
+    end = std::max(end, buffer->offset + size(*buffer));
   }
   memory = common + shares * own;
   require(memory <= most_memory, "activations need " + std::to_string(memory) + " bytes, more than " +
@@ -138,10 +138,10 @@ void Program::run(const Frame &frame, Share share, void (*wait)(void *), void *b
   for (const Segment &segment : segments)
     for (int64_t block = 0; block * segment.images < frame.valid; block++)
       for (size_t i = segment.begin; i < segment.end; i++) {
-        if (share.count > 1) take(frame, i, block, share);
+        if (share.count > 1) fetch(frame, i, block, share);
         steps[i]->run(frame, block, share);
         if (share.count == 1) continue;
-        give(frame, i, block, share);
+        publish(frame, i, block, share);
         wait(barrier);
       }
 }

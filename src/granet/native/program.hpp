@@ -3,6 +3,7 @@
 #include "layout.hpp"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace granet {
@@ -17,8 +18,8 @@ struct Buffer {
   bool kept = false;           // for all images of a chunk: made and read in different segments
   int64_t offset = 0;          // bytes
   bool by_rows = false;        // what threads divide among them: rows of tiles, or channels
-  std::vector<int64_t> cuts = {}; // each thread makes those from one to the next
-  int given = -1; // where each thread has a copy of its own: the buffer by which they give each other what they made
+  std::vector<int64_t> cuts = {}; // a thread makes those from one to the next, if the step is one on tiles
+  int published = -1; // the buffer of what threads fetch from each other, where each has a copy of this one; or none
 };
 
 struct Range {
@@ -35,6 +36,11 @@ struct Share {
   Range rows(const Buffer &of) const { return of.by_rows ? cut(of) : Range{0, of.format.height}; }
   Range channels(const Buffer &of) const { return of.by_rows ? Range{0, of.shape.channels} : cut(of); }
   int part() const { return count == 1 ? -1 : index; } // -1: all. What several threads were to do may be left to one
+  // Its element of a list of one for each thread; all of one that is not divided.
+  template <class T> auto of(const std::vector<T> &list) const {
+    const bool one = count > 1 && list.size() > 1;
+    return std::pair(list.begin() + (one ? index : 0), one ? list.begin() + index + 1 : list.end());
+  }
 
 private:
   Range cut(const Buffer &of) const {
@@ -86,7 +92,7 @@ public:
 };
 
 // What threads take from each other before a step, of one of its inputs.
-struct Taken {
+struct Fetched {
   int buffer;
   bool all; // channels; or those alone that the thread makes of the step's output
   Moves moves;
@@ -120,11 +126,11 @@ private:
   void place();
   void deal();
   void exchange();
-  void take(const Frame &frame, size_t step, int64_t block, Share share) const;
-  void give(const Frame &frame, size_t step, int64_t block, Share share) const;
+  void fetch(const Frame &frame, size_t step, int64_t block, Share share) const;
+  void publish(const Frame &frame, size_t step, int64_t block, Share share) const;
 
-  std::vector<std::vector<Taken>> taken_; // of every step
-  std::vector<Moves> given_;              // of every buffer
+  std::vector<std::vector<Fetched>> fetched_; // of every step
+  std::vector<Moves> published_;              // of every buffer
 };
 
 // lower.cpp: the steps of a graph, and the tiles of their buffers.

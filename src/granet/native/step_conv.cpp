@@ -107,15 +107,14 @@ public:
       a.residual_row = format.row() * bytes;
       a.residual_channel = format.channel_bytes();
     }
-    // Of rows and of channels one is divided, if any.
-    const auto at = [&](bool divided) { return divided && share.part() >= 0 ? static_cast<size_t>(share.part()) : 0; };
-    const auto end = [&](bool divided, size_t count) { return divided && share.part() >= 0 ? at(true) + 1 : count; };
-    for (size_t g = at(!out.by_rows); g < end(!out.by_rows, packed_.groups.size()); g++)
-      for (size_t b = at(out.by_rows); b < end(out.by_rows, blocks_.size()); b++)
-        for (const Block &part : blocks_[b]) {
+    // There is one of the two for each thread, and one of the other.
+    const auto groups = share.of(packed_.groups), blocks = share.of(blocks_);
+    for (auto group = groups.first; group != groups.second; group++)
+      for (auto own = blocks.first; own != blocks.second; own++)
+        for (const Block &part : *own) {
           a.output = to + part.output;
           a.residual = plus ? plus + part.residual : nullptr;
-          for (const Slice &slice : packed_.groups[g].slices) {
+          for (const Slice &slice : group->slices) {
             a.input = from + part.input + slice.input;
             if (slice.four_count) {
               a.rows = packed_.four.data() + slice.four;

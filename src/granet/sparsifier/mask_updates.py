@@ -83,7 +83,6 @@ class MaskUpdates:
         return self._net.dense_gradients
 
     def watch_gradients(self) -> None:
-        """After they were kept: a backward pass may bring others before the step is over."""
         self._kept.watch()
 
     def remember_gradients(self) -> None:

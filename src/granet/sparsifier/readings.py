@@ -55,8 +55,8 @@ class KeptGradients:
                 (old if layer in self._copied else new).append((layer, grad))
         self._finite = None
         if old:
-            # Inactive weights have gradients though these were masked and no backward pass brought others: they are set
-            # by hand. What was masked stays so, however it is clipped.
+            # Inactive weights have gradients though these were masked and no hook told of others: they are set by hand,
+            # or came after a step that ended in an exception. What was masked stays so, however it is clipped.
             set_by_hand = _any([(grad != 0) & ~layer.mask for layer, grad in old])
             for layer, grad in old:
                 assert layer.gradient is not None

@@ -199,7 +199,7 @@ class Sparsifier:
         ``optimizer.step()`` does this by itself. Call it yourself only to read or clip the gradients as the optimizer
         will see them: once a step, when all gradients of the step are there. Growth still sees the dense gradients.
         """
-        self._steps.mask_early()
+        self._steps.mask_gradients()
 
     def on_change(self, listener: Listener) -> None:
         """Call ``listener(change)`` after each mask update, and at the end, once weights and optimizer state follow."""

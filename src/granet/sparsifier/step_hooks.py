@@ -66,8 +66,7 @@ class StepHooks:
         def completed() -> Any:
             self._begin_closure()
             loss = closure()
-            self._complete()
-            self._steps.updates.watch_gradients()  # it may be called again
+            self._end_closure()
             return loss
 
         if "closure" in kwargs:
@@ -77,6 +76,11 @@ class StepHooks:
     @_disable_dynamo
     def _begin_closure(self) -> None:
         self._steps.show()
+
+    @_disable_dynamo
+    def _end_closure(self) -> None:
+        self._complete()
+        self._steps.watch()  # it may be called again
 
     @_disable_dynamo
     def _complete(self) -> None:

@@ -43,7 +43,7 @@ class Steps:
         """Gradients are complete; returns whether the optimizer may take its step."""
         self.show()  # a step that ended in an exception may have left what is hidden in the weights
         self.prepare()
-        self.mask_gradients()
+        self._mask_gradients()
         if self.hidden is not None:
             self.hidden.enter()
         return self._method.step_on_update or not self.updates.is_next
@@ -54,12 +54,16 @@ class Steps:
         if self.hidden is not None:
             self.hidden.prepare(self.updates.clock)
 
-    def mask_early(self) -> None:
-        """Mask gradients before the step: others may come until it is over."""
-        self.mask_gradients()
+    def mask_gradients(self) -> None:
+        """As the step will do, but before it."""
+        self._mask_gradients()
+        self.watch()
+
+    def watch(self) -> None:
+        """Gradients are masked, but others may come before the step is over."""
         self.updates.watch_gradients()
 
-    def mask_gradients(self) -> None:
+    def _mask_gradients(self) -> None:
         masked = self.updates.keep_gradients()
         if self.hidden is not None:
             self.hidden.pull_back()

@@ -23,9 +23,9 @@ def test_in_every_round_each_has_one_turn() -> None:
 
 @pytest.mark.parametrize(
     ("calls", "seconds", "counted"),
-    [([5.0, 2.0, 3.0, 2.0], 10.5, [2.0, 3.0, 2.0]), ([20.0], 10.5, [20.0]), ([20.0], 0.0, [20.0])],
+    [([5.0, 2.0, 3.0, 2.0], 6.5, [2.0, 3.0, 2.0]), ([20.0, 10.0], 6.5, [10.0]), ([20.0, 10.0], 0.0, [10.0])],
 )
-def test_the_first_call_counts_only_if_it_fills_the_turn(
+def test_the_first_call_does_not_count(
     calls: list[float], seconds: float, counted: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, left = [0.0], iter(calls)
