@@ -108,7 +108,8 @@ public:
       a.residual_channel = format.channel_bytes();
     }
     // There is one of the two for each thread, and one of the other.
-    const auto groups = share.of(packed_.groups), blocks = share.of(blocks_);
+    const auto groups = share.of(packed_.groups);
+    const auto blocks = share.of(blocks_);
     for (auto group = groups.first; group != groups.second; group++)
       for (auto own = blocks.first; own != blocks.second; own++)
         for (const Block &part : *own) {
