@@ -232,8 +232,12 @@ def test_it_goes_on_after_it_was_stopped(monkeypatch: pytest.MonkeyPatch, capsys
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(module.Reproduce, "run", stop)
-    with pytest.raises(SystemExit) as ended:
-        main(["zoo"])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main(["zoo"])
+    finally:
+        signal.signal(signal.SIGINT, before)
     said = "python -m paper: stopped; the same command goes on from the last checkpoint\n"
     assert (ended.value.code, capsys.readouterr().err) == (130, said)
 
