@@ -70,9 +70,8 @@ def isas(bits: int = 32) -> tuple[str, ...]:
     return tuple(library().granet_isas(ctypes.c_int64(bits)).decode().split())
 
 
-def call(name: str, *arguments: Any) -> None:
+def call(loaded: ctypes.CDLL, name: str, *arguments: Any) -> None:
     """Calls a function that returns a code; a refusal is raised with its message."""
-    loaded = library()
     code = getattr(loaded, name)(*arguments)
     if code == _OK:
         return

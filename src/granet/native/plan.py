@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from granet.native.library import call
+from granet.native.library import call, library
 from granet.native.structures import ChoiceStructure, ConvStructure, PoolStructure, StepStructure
 
 Floats = NDArray[np.float32]
@@ -63,9 +63,18 @@ class NativePlan:
 
     def __init__(self, batch: int, threads: int = 1, isa: str | None = None, *, bits: int = 32) -> None:
         self._handle: ctypes.c_uint64 | None = None
+        self._library = library()  # a plan is known to the library that made it alone
         handle = ctypes.c_uint64()
         name = None if isa is None else isa.encode()
-        call("granet_plan_create", _int64(batch), _int64(threads), _int64(bits), name, ctypes.byref(handle))
+        call(
+            self._library,
+            "granet_plan_create",
+            _int64(batch),
+            _int64(threads),
+            _int64(bits),
+            name,
+            ctypes.byref(handle),
+        )
         self._handle = handle
         self.batch, self.bits = int(batch), int(bits)
         self._inputs: list[int] = []
@@ -76,7 +85,7 @@ class NativePlan:
         """Gives its memory back, once all runs have ended. A second time does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
-            call("granet_plan_destroy", handle)
+            call(self._library, "granet_plan_destroy", handle)
 
     def __del__(self) -> None:
         self.close()
@@ -84,7 +93,7 @@ class NativePlan:
     def _call(self, name: str, *arguments: Any) -> None:
         if self._handle is None:
             raise RuntimeError("the plan is closed")
-        call(f"granet_plan_{name}", self._handle, *arguments)
+        call(self._library, f"granet_plan_{name}", self._handle, *arguments)
 
     def _value(self, name: str, *arguments: Any) -> int:
         value = ctypes.c_int32()
