@@ -137,7 +137,10 @@ def _on_fewer(
     They may: threads that share an image wait for what others make of it.
     """
     while threads > 1:
-        fewer = make(plan, threads // 2)
+        try:
+            fewer = make(plan, threads // 2)
+        except Unsupported:  # it would compute more images at once, for which there may be no room
+            break
         assert isinstance(fewer, Native)
         fewer.tune(measured.layers, True)
         least = _least_times({"these": engine, "fewer": fewer}, random_inputs(plan))

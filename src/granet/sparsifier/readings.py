@@ -70,7 +70,7 @@ class KeptGradients:
             self._finite = None if old else finite
 
     def watch(self) -> None:
-        """From now on a backward pass may come before the step is over. Arming hooks costs a tenth of an update."""
+        """From now on a backward pass may come before the step is over; hooks take time to arm, so not before."""
         if not self._hooks:
             trained = [layer.weight for layer in self._copied if layer.weight.requires_grad]
             self._hooks = [weight.register_hook(lambda _: self.give_back()) for weight in trained]  # type: ignore[no-untyped-call]
